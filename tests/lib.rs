@@ -11,7 +11,6 @@ pub mod rig;
 
 use std::sync::{Arc, Mutex};
 
-use domain::comment::EscalationHistory;
 use domain::diagnosis::{DiagnosisInput, classify};
 use domain::event::{Actor, DiagnosisFact, Fact, FactKind, PullRequestDetails};
 use domain::id::{EventId, PrId, RunId, Sha};
@@ -19,9 +18,10 @@ use domain::policy::Policies;
 use domain::signals::{
     ApprovalReport, CheckKind, CheckReport, CheckVerdict, MergeReport, PolicyReport, PolicyVerdict, RenewalMark,
 };
+use domain::text::EscalationHistory;
 use jiff::{SignedDuration, Timestamp};
 use platform::engine::{ApplyResult, Engine};
-use platform::outlets::Publisher;
+use platform::publish::Publisher;
 use platform::store::Store;
 use testbed::{Testbed, pr_id};
 

@@ -8,12 +8,12 @@ use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_lambda_events::event::sqs::{SqsEvent, SqsMessage};
 use aws_sdk_dynamodb::config::Credentials;
 use domain::bus::DetailType;
-use domain::comment::Notice;
 use domain::signals::CheckVerdict;
-use platform::outlets::aws::{AwsPublisher, AwsTargets};
-use platform::outlets::dlq::{DeadLetterQueue, DlqError};
-use platform::outlets::message::{InvalidMessage, QueueMessage};
-use platform::outlets::{Destination, OutboundMessage, Publisher};
+use domain::text::Notice;
+use platform::publish::aws::{AwsPublisher, AwsTargets};
+use platform::publish::dead_letters::{DeadLetterQueue, DlqError};
+use platform::publish::queue_message::{InvalidMessage, QueueMessage};
+use platform::publish::{Destination, OutboundMessage, Publisher};
 use tests::rig::{Canned, Ministack};
 use tests::{check, claim, minute, opened, pr, start};
 
@@ -172,7 +172,8 @@ async fn poison_ends_in_the_dead_letter_queue_with_a_readable_reason() {
     );
     let attributes = client.set_queue_attributes().queue_url(&url).attributes(policy, redrive).attributes(hidden, "0");
     attributes.send().await.unwrap();
-    let good = QueueMessage::Chore(platform::outlets::message::Task::Redeliver { delivery: 1 }).to_json().unwrap();
+    let good =
+        QueueMessage::Chore(platform::publish::queue_message::Task::Redeliver { delivery: 1 }).to_json().unwrap();
     for body in [r#"{"type":"command","v":7,"pr_number":1}"#, "not ours", &good] {
         client.send_message().queue_url(&url).message_body(body).send().await.unwrap();
     }
@@ -219,7 +220,8 @@ async fn dead_messages_are_looked_at_without_being_taken_and_sent_back() {
     let config = config(Ministack::shared().endpoint()).await;
     let client = aws_sdk_sqs::Client::new(&config);
     let ((dead, _), (alive, _)) = (queue(&client, "suture-test-dead").await, queue(&client, "suture-test-alive").await);
-    let dlq = DeadLetterQueue::Sqs(platform::outlets::sqs_dlq::SqsDlq::new(&config, dead.clone(), alive.clone()));
+    let dlq =
+        DeadLetterQueue::Sqs(platform::publish::sqs_dead_letters::SqsDlq::new(&config, dead.clone(), alive.clone()));
     assert_eq!(dlq.peek().await.unwrap().messages, []);
     for body in [r#"{"type":"riddle"}"#, "not even JSON"] {
         client.send_message().queue_url(&dead).message_body(body).send().await.unwrap();
@@ -231,7 +233,7 @@ async fn dead_messages_are_looked_at_without_being_taken_and_sent_back() {
     }
     assert_eq!(dlq.redrive().await.unwrap(), 2);
     assert_eq!((dlq.count().await.unwrap(), received(&client, &alive, 2).await.len()), (0, 2));
-    let nowhere = DeadLetterQueue::Sqs(platform::outlets::sqs_dlq::SqsDlq::new(
+    let nowhere = DeadLetterQueue::Sqs(platform::publish::sqs_dead_letters::SqsDlq::new(
         &config,
         "http://127.0.0.1:9/queue".to_owned(),
         alive,

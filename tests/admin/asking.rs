@@ -1,10 +1,10 @@
 //! What people want done: once for each name, and only what makes sense.
 
 use domain::command::{Command, CommandSource};
-use domain::request::ReconcileRequest;
-use platform::outlets::message::QueueMessage;
-use platform::outlets::{Destination, OutboundMessage};
-use platform::rows;
+use domain::reconcile_request::ReconcileRequest;
+use platform::publish::queue_message::QueueMessage;
+use platform::publish::{Destination, OutboundMessage};
+use platform::schema;
 use platform::store::Store as _;
 use serde_json::json;
 use tests::{minute, pr};
@@ -211,9 +211,9 @@ async fn a_sweep_is_pending_before_anybody_is_told_and_then_asked_for_on_the_bus
     counter.outlets().set_down(true);
     let silent = counter.post(Who::Operator, "/api/reconciler/run", "").await;
     assert_eq!(silent.status, 202);
-    let key = rows::request_key("all");
+    let key = schema::request_key("all");
     let row = counter.store().get(&key, minute(20)).await.unwrap().unwrap();
-    let request: ReconcileRequest = rows::read(&key, &row).unwrap();
+    let request: ReconcileRequest = schema::read(&key, &row).unwrap();
     assert_eq!(request.waiting().unwrap().run.as_str(), silent.json()["run_id"]);
     assert_eq!(request.due_at(), Some(minute(20)));
 }
@@ -238,7 +238,8 @@ async fn who_asks_twice_for_the_same_is_granted_once_and_the_first_run_says_so()
         counter.post(Who::Operator, "/api/reconciler/run", r#"{"repo":"shop","pr_number":1,"dry_run":true}"#).await;
     assert_eq!((dry.status, &run(&second).await["state"]), (202, &json!("pending")));
     assert_eq!(run(base["run_id"].as_str().unwrap()).await["state"], "pending");
-    let row = platform::requests::load(counter.store(), "base:acme/shop#main", minute(21)).await.unwrap().unwrap();
+    let row =
+        platform::reconcile_request::load(counter.store(), "base:acme/shop#main", minute(21)).await.unwrap().unwrap();
     assert_eq!(row.waiting().unwrap().requested_by.as_deref(), Some("operator"));
 }
 

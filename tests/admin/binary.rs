@@ -4,7 +4,7 @@
 use admin::keys::new_key;
 use domain::command::ApiRole;
 use platform::engine::Engine;
-use platform::rows;
+use platform::schema;
 use platform::store::Store as _;
 use serde_json::{Value, json};
 use testbed::RecordingPublisher;
@@ -36,7 +36,7 @@ async fn the_release_binary_answers_gateway_events() {
     let names = fresh_names();
     let engine = Engine::new(dynamo.store_on(names.clone()).await, RecordingPublisher::default(), acting());
     engine.apply(&opened(&pr(42), "d0", start()), start()).await.unwrap();
-    engine.store().write(vec![rows::add_repo(&pr(42).repo)], minute(1)).await.unwrap();
+    engine.store().write(vec![schema::add_repo(&pr(42).repo)], minute(1)).await.unwrap();
     let (key, entry) = new_key("ops", ApiRole::Viewer).unwrap();
     let function = Function::start(
         "admin",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use admin::router;
-use platform::outlets::dlq::{DeadLetterQueue, LocalDeadLetters};
+use platform::publish::dead_letters::{DeadLetterQueue, LocalDeadLetters};
 
 use crate::counter::{Counter, Options, Who};
 use crate::furnished;

@@ -12,8 +12,8 @@ use http::{Method, Request};
 use http_body_util::BodyExt as _;
 use platform::engine::Engine;
 use platform::github::GitHub;
-use platform::outlets::dlq::DeadLetterQueue;
-use platform::rows;
+use platform::publish::dead_letters::DeadLetterQueue;
+use platform::schema;
 use platform::store::Store;
 use platform::telemetry::MetricLog;
 use serde_json::Value;
@@ -139,7 +139,7 @@ impl<S: Store + 'static> Counter<S> {
     pub(crate) async fn hear(&self, fact: &Fact) {
         let at = fact.occurred_at;
         self.admin.engine().apply(fact, at).await.unwrap();
-        self.store().write(vec![rows::add_repo(&fact.pr.repo)], at).await.unwrap();
+        self.store().write(vec![schema::add_repo(&fact.pr.repo)], at).await.unwrap();
     }
 
     pub(crate) async fn send(&self, who: Who, request: Request<Bytes>) -> Answered {

@@ -6,8 +6,8 @@ use domain::event::{FactKind, RemedyUpdate};
 use domain::id::RunId;
 use domain::policy::Policies;
 use domain::run::{Initiator, RunState, TransitionContext};
-use platform::outlets::dlq::{DeadLetter, DeadLetterQueue, LocalDeadLetters};
-use platform::rows;
+use platform::publish::dead_letters::{DeadLetter, DeadLetterQueue, LocalDeadLetters};
+use platform::schema;
 use platform::store::{Condition, RowWrite, Store as _};
 use serde_json::json;
 use testbed::MemoryStore;
@@ -31,7 +31,7 @@ async fn moved(counter: &Counter<MemoryStore>, states: &[RunState]) {
     for state in states {
         run = run.advance(*state, TransitionContext::new(Initiator::System, minute(20))).unwrap();
     }
-    let (key, item) = rows::run_row(&run, engine.policies().base()).unwrap();
+    let (key, item) = schema::run_row(&run, engine.policies().base()).unwrap();
     let write = RowWrite::Put { key, item, only_if: Condition::Version(loaded) };
     counter.store().write(vec![write], minute(20)).await.unwrap();
 }
@@ -91,7 +91,7 @@ async fn a_run_that_no_record_waits_for_ends_all_the_same() {
         .apply(&fact(&pr(2), "n", minute(20), FactKind::Remedy { run: RunId::new("run-1"), news }), minute(20))
         .await
         .unwrap();
-    let (key, item) = rows::run_row(&before, engine.policies().base()).unwrap();
+    let (key, item) = schema::run_row(&before, engine.policies().base()).unwrap();
     counter.store().write(vec![RowWrite::Put { key, item, only_if: Condition::Always }], minute(20)).await.unwrap();
     let cancelled = counter.post(Who::Operator, "/api/runs/run-1/cancel", "").await;
     assert_eq!((cancelled.status, &cancelled.json()["state"]), (202, &json!("cancelled")), "{}", cancelled.text);

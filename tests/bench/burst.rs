@@ -8,7 +8,7 @@ use domain::id::PrId;
 use domain::state::State;
 use jiff::Timestamp;
 use platform::store::Store;
-use platform::{lookup, rows};
+use platform::{queries, schema};
 use serde_json::{Value, json};
 use tests::rig::{Dynoxide, Folder};
 
@@ -151,13 +151,14 @@ async fn lost(tables: &Tables, told: &[Told], took: &[(usize, f64, Value)]) -> u
     }
     for (number, ids) in &recorded {
         let pr: PrId = format!("Codertocat/Hello-World#{number}").parse().expect("a pull request");
-        let log = lookup::events(&store, &pr, false, None, 100, now).await.expect("a store");
+        let log = queries::events(&store, &pr, false, None, 100, now).await.expect("a store");
         let logged: BTreeSet<String> = log.entries.iter().map(|event| event.id.to_string()).collect();
         lost += ids.iter().filter(|id| !logged.contains(**id)).count();
         if ends.contains(number) {
-            let key = rows::record_key(&pr);
+            let key = schema::record_key(&pr);
             let row = store.get(&key, Timestamp::UNIX_EPOCH).await.expect("a store");
-            let record = row.map(|row| rows::read::<domain::pull_request::PullRequest>(&key, &row).expect("a record"));
+            let record =
+                row.map(|row| schema::read::<domain::pull_request::PullRequest>(&key, &row).expect("a record"));
             lost += usize::from(record.is_none_or(|record| record.state != State::Merged));
         }
     }

@@ -11,7 +11,7 @@ use jiff::SignedDuration;
 use platform::clock::Clock;
 use platform::engine::Engine;
 use platform::github::Credentials;
-use platform::outlets::Destination;
+use platform::publish::Destination;
 use platform::store::dynamo::DynamoStore;
 use platform::store::{Store, Usage};
 use platform::telemetry::MetricLog;

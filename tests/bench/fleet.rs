@@ -18,7 +18,7 @@ use fakes::{FakeSettings, Fakes, Fault, NewPullRequest};
 use http::Request;
 use jiff::{SignedDuration, Timestamp};
 use platform::engine::Engine;
-use platform::rows;
+use platform::schema;
 use platform::telemetry::MetricLog;
 use serde_json::{Value, json};
 use testbed::{MemoryStore, RecordingPublisher};
@@ -223,9 +223,9 @@ async fn fresh(tables: &Tables, count: u64, now: Timestamp) {
             let pr: PrId = format!("acme/busy#{number}").parse().expect("a pull request");
             let opened = tests::opened(&pr, format!("d{number}"), now);
             let applied = engine.apply(&opened, now).await.expect("a store");
-            let row = rows::record_row(&applied.record.expect("a record")).expect("a row");
+            let row = schema::record_row(&applied.record.expect("a record")).expect("a row");
             let mut item: HashMap<String, AttributeValue> = row.into();
-            item.insert("pk".to_owned(), AttributeValue::S(rows::record_key(&pr).partition));
+            item.insert("pk".to_owned(), AttributeValue::S(schema::record_key(&pr).partition));
             let put = PutRequest::builder().set_item(Some(item)).build().expect("an item");
             puts.push(WriteRequest::builder().put_request(put).build());
         }
@@ -257,7 +257,7 @@ pub(crate) fn plot(costs: &[Cost]) -> String {
         ("CPU, ms", "per stale one", |cost| cost.cpu_ms, None),
         ("peak memory, MB", "of the process", |cost| cost.peak_mb, Some(128.0)),
     ];
-    for (place, (name, under, value, limit)) in rows.iter().enumerate() {
+    for (place, (name, under, value, limit)) in schema.iter().enumerate() {
         let bottom = top + row * (place as f64 + 1.0) - 8.0;
         let most = costs.iter().map(value).fold(limit.unwrap_or(0.0), f64::max) * 1.15;
         let y = |amount: f64| bottom - amount / most * (row - 30.0);

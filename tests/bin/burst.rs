@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use platform::engine::Engine;
-use platform::outlets::{OutboundMessage, PublishError, Publisher};
+use platform::publish::{OutboundMessage, PublishError, Publisher};
 use platform::store::dynamo::tables::TableNames;
 use tests::rig::Dynoxide;
 use tests::{acting, claim, minute, opened, pr, start};

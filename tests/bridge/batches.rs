@@ -2,7 +2,7 @@
 
 use aws_lambda_events::event::sqs::{SqsEvent, SqsMessage};
 use jiff::{SignedDuration, Timestamp};
-use platform::outlets::message::{QueueMessage, Task};
+use platform::publish::queue_message::{QueueMessage, Task};
 use platform::telemetry::MetricLog;
 use testbed::Testbed;
 

@@ -1,13 +1,13 @@
 //! Chores: small things to do on GitHub. However often one comes, it is done once.
 
 use car_bridge::MessageOutcome;
-use domain::comment::check_run::{CheckConclusion, CheckRunText};
 use domain::id::{EffectId, PrId, RepoName};
+use domain::text::check_run::{CheckConclusion, CheckRunText};
 use fakes::{AuditedAction, FakePrId, NewPullRequest};
 use jiff::{SignedDuration, Timestamp};
 use platform::github::Reaction;
 use platform::guards;
-use platform::outlets::message::{IssueUpdate, ManagedIssue, PullRequestRequest, QueueMessage, Task};
+use platform::publish::queue_message::{IssueUpdate, ManagedIssue, PullRequestRequest, QueueMessage, Task};
 use testbed::{CallFault, Testbed, pr_id};
 
 async fn open() -> (Testbed, FakePrId, PrId) {

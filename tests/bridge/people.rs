@@ -89,7 +89,7 @@ async fn cancel_closes_for_good() {
     let said = said(&stage, &pr);
     assert!(said.iter().any(|body| body.contains("requested `/cancel`")), "{said:?}");
     let id = record.vulnerability_id.clone().unwrap();
-    let known = platform::lookup::vulnerability(&stage.store, &record.id.repo, &record.base_branch, &id, stage.now());
+    let known = platform::queries::vulnerability(&stage.store, &record.id.repo, &record.base_branch, &id, stage.now());
     assert!(known.await.unwrap().abandoned);
 }
 

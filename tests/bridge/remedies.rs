@@ -7,7 +7,7 @@ use domain::run::RunState;
 use domain::state::State;
 use fakes::{AuditedAction, FakePrId, Fault, NewPullRequest};
 use platform::guards;
-use platform::outlets::message::{QueueMessage, Task};
+use platform::publish::queue_message::{QueueMessage, Task};
 use testbed::{Testbed, pr_id};
 
 pub(crate) fn count(stage: &Testbed, action: AuditedAction) -> usize {
@@ -270,7 +270,7 @@ async fn a_repository_that_is_first_heard_of_through_the_queue_is_in_the_list_at
     let fact = QueueMessage::Fact(Box::new(tests::opened(&pr, "late-opening", stage.now())));
     let handled = stage.bridge.handle("m1", &fact.to_json().unwrap()).await.unwrap();
     assert!(matches!(handled, MessageOutcome::Done(_)), "{handled:?}");
-    let repos = platform::lookup::repos(&stage.store, stage.now()).await.unwrap();
+    let repos = platform::queries::repos(&stage.store, stage.now()).await.unwrap();
     assert!(repos.contains(&pr.repo), "{repos:?}");
 }
 

@@ -7,14 +7,14 @@ use domain::id::{CommandId, RunId};
 use domain::state::State;
 use fakes::{FakePrId, Fault, NewPullRequest};
 use platform::breaker::{self, RemedyOutcome};
-use platform::lookup;
-use platform::outlets::message::QueueMessage;
+use platform::publish::queue_message::QueueMessage;
+use platform::queries;
 use testbed::{Testbed, pr_id};
 
 use crate::remedies::stuck;
 
 async fn kinds(stage: &Testbed, pr: &FakePrId) -> Vec<EventKind> {
-    let log = lookup::events(&stage.store, &pr_id(pr), false, None, 100, stage.now()).await.unwrap();
+    let log = queries::events(&stage.store, &pr_id(pr), false, None, 100, stage.now()).await.unwrap();
     log.entries.iter().map(|event| event.kind).collect()
 }
 

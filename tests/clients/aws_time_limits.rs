@@ -6,8 +6,8 @@ use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_sdk_dynamodb::config::Credentials;
 use jiff::Timestamp;
 use platform::aws::{OPERATION_TIMEOUT, timeouts};
-use platform::outlets::aws::{AwsPublisher, AwsTargets};
-use platform::outlets::{Destination, OutboundMessage, Publisher};
+use platform::publish::aws::{AwsPublisher, AwsTargets};
+use platform::publish::{Destination, OutboundMessage, Publisher};
 use platform::secrets::FetchError;
 use platform::store::dynamo::DynamoStore;
 use platform::store::dynamo::tables::TableNames;
@@ -64,9 +64,9 @@ async fn a_silent_sqs_is_given_up() {
     let parcel = OutboundMessage {
         id: "m1".to_owned(),
         destination: Destination::Queue {
-            message: platform::outlets::message::QueueMessage::Chore(platform::outlets::message::Task::Redeliver {
-                delivery: 7,
-            }),
+            message: platform::publish::queue_message::QueueMessage::Chore(
+                platform::publish::queue_message::Task::Redeliver { delivery: 7 },
+            ),
             repo: "acme/shop".parse().unwrap(),
             delay: Duration::ZERO,
         },

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use domain::comment::check_run::CheckRunButton;
 use domain::policy::Policy;
+use domain::text::check_run::CheckRunButton;
 use http::Request;
 use jiff::SignedDuration;
 use platform::github::{CheckRun, CheckRunState, IssueChange, Reaction};
@@ -72,7 +72,7 @@ fn least(request: &Request<bytes::Bytes>) -> Value {
 }
 
 /// Calls everything once. A call that fails would not show all it sends, so each must succeed.
-async fn call_everything(made: &Made) -> Result<(), platform::http::ApiError> {
+async fn call_everything(made: &Made) -> Result<(), platform::transport::ApiError> {
     let (github, pr) = (&made.github, pr(1));
     let repo = &pr.repo;
     let run = CheckRun {

@@ -1,12 +1,12 @@
 //! What the GitHub client does to the simulated world, and what it reads there.
 
 use domain::command::RepoPermission;
-use domain::comment::check_run::CheckRunButton;
 use domain::id::{PrId, RepoName, Sha};
+use domain::text::check_run::CheckRunButton;
 use fakes::{Fault, NewPullRequest as Fresh, ProtectionSource, RepoSettings};
 use jiff::SignedDuration;
 use platform::github::{BaseRequirements, BranchUpdate, CheckRun, CheckRunState, IssueChange, Reaction};
-use platform::http::ApiError;
+use platform::transport::ApiError;
 use testbed::Testbed;
 
 use crate::{staged, token};
@@ -102,7 +102,7 @@ async fn reactions_and_labels() {
     reactions.sort();
     assert_eq!(reactions, ["confused", "eyes", "rocket"]);
     let gone = stage.github.react(&id.repo, "IC_nothing", Reaction::Eyes).await;
-    assert!(matches!(gone, Err(ApiError::Gone { .. })), "{gone:?}");
+    assert!(matches!(gone, Err(ApiError::NotFound { .. })), "{gone:?}");
     stage.github.add_labels(&id, &["suture/hold", "needs a look"]).await.unwrap();
     let labels = stage.github.pull(&id).await.unwrap().labels;
     assert!(labels.contains(&"needs a look".to_owned()) && labels.contains(&"codegenie".to_owned()), "{labels:?}");
@@ -125,7 +125,7 @@ async fn closing_a_pull_request_twice_closes_it_once() {
         assert!(!pull.open && !pull.merged && pull.closed_at.is_some(), "{pull:?}");
     }
     let nowhere = stage.github.pull(&PrId::new(id.repo, 999)).await;
-    assert!(matches!(nowhere, Err(ApiError::Gone { .. })));
+    assert!(matches!(nowhere, Err(ApiError::NotFound { .. })));
     all_known(&stage);
 }
 
@@ -215,7 +215,7 @@ async fn issues_are_written_found_and_pinned() {
         (&["suture/status".to_owned()][..], false, false)
     );
     let gone = stage.github.issue(&repo(), 999).await;
-    assert!(matches!(gone, Err(platform::http::ApiError::Gone { .. })), "{gone:?}");
+    assert!(matches!(gone, Err(platform::transport::ApiError::NotFound { .. })), "{gone:?}");
     all_known(&stage);
 }
 

@@ -4,8 +4,8 @@ use domain::id::Sha;
 use domain::snapshot::BuildStatus;
 use fakes::{AuditedAction, Fault};
 use jiff::SignedDuration;
-use platform::http::{ApiError, BodyLimit};
 use platform::jenkins::{BuildMatch, BuildQuery, BuildRef, JenkinsJob, JenkinsLogin};
+use platform::transport::{ApiError, BodyLimit};
 use testbed::{FaultTransport, Testbed};
 
 use crate::github::{head, opened};
@@ -137,7 +137,7 @@ async fn what_is_not_there_is_no_error_and_what_cannot_be_built_is_a_conflict() 
     stage.with(|world| world.person_closes(&pr, "danny"));
     let error = stage.jenkins.trigger_build(&job).await.unwrap_err();
     assert!(matches!(error, ApiError::Conflict { .. }), "{error}");
-    assert!(matches!(stage.jenkins.trigger_build(&nowhere).await, Err(ApiError::Gone { .. })));
+    assert!(matches!(stage.jenkins.trigger_build(&nowhere).await, Err(ApiError::NotFound { .. })));
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{Request, Response};
 use platform::github::{Credentials, GitHub, GitHubSettings};
-use platform::http::BoxError;
+use platform::transport::BoxError;
 use testbed::{FaultTransport, ManualClock, Testbed, app_credentials};
 
 /// A client before made-up answers.

@@ -10,7 +10,7 @@ use http::Response;
 use jiff::SignedDuration;
 use platform::clock::SystemClock;
 use platform::github::{Credentials, GitHub, GitHubSettings, RateLimit, Reaction};
-use platform::http::{ApiError, Transport};
+use platform::transport::{ApiError, Transport};
 use tests::{pr, start};
 use tokio::io::AsyncReadExt;
 
@@ -179,7 +179,8 @@ async fn a_renamed_repository_is_followed_but_never_to_another_host() {
 }
 
 /// A GitHub that gives out `token-1`, `token-2`, … and accepts only the newest.
-fn gives_tokens() -> impl Fn(http::Request<Bytes>) -> Result<Response<Bytes>, platform::http::BoxError> + Send + Sync {
+fn gives_tokens()
+-> impl Fn(http::Request<Bytes>) -> Result<Response<Bytes>, platform::transport::BoxError> + Send + Sync {
     let given = AtomicUsize::new(0);
     move |request| {
         let path = request.uri().path().to_owned();

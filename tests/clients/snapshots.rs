@@ -10,7 +10,7 @@ use domain::state::State;
 use fakes::{Fault, NewPullRequest, ProtectionSource, RepoSettings, ReviewState, StatusState};
 use jiff::SignedDuration;
 use platform::github::SnapshotError;
-use platform::http::ApiError;
+use platform::transport::ApiError;
 use serde_json::{Value, json};
 use testbed::Testbed;
 
@@ -288,7 +288,7 @@ async fn the_inventory_lists_all_open_ones_and_whose_they_are() {
     let pr = fakes::FakePrId { repo: "acme/payments".to_owned(), number: first.id.number };
     assert_eq!(first.described.head, head(&stage, &pr));
     let nowhere = stage.github.open_pulls(&"acme/nothing".parse().unwrap(), policies.base()).await;
-    assert!(matches!(nowhere, Err(ApiError::Gone { .. })), "{nowhere:?}");
+    assert!(matches!(nowhere, Err(ApiError::NotFound { .. })), "{nowhere:?}");
 }
 
 /// Pull request n as the query shows it, quiet and mergeable.

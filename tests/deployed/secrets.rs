@@ -13,8 +13,8 @@ use jiff::{SignedDuration, Timestamp};
 use platform::aws::fetch_with;
 use platform::clients::Clients;
 use platform::env::Environment;
-use platform::http::ApiError;
 use platform::secrets::{SecretEnv, SecretError, SecretRefresher};
+use platform::transport::ApiError;
 use serde_json::{Value, json};
 use tests::rig::Ministack;
 

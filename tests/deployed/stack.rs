@@ -13,7 +13,7 @@ use domain::id::PrId;
 use domain::pull_request::PullRequest;
 use fakes::{FakePrId, FakeServers, FakeSettings, FakeTiming, Fakes, FaultRates};
 use jiff::{SignedDuration, Timestamp};
-use platform::rows;
+use platform::schema;
 use platform::store::dynamo::DynamoStore;
 use platform::store::dynamo::tables::TableNames;
 use platform::store::{Key, Store};
@@ -204,9 +204,9 @@ impl Stack {
 
     pub(crate) async fn record(&self, pr: &FakePrId) -> Option<PullRequest> {
         let pr: PrId = format!("{}#{}", pr.repo, pr.number).parse().unwrap();
-        let key = rows::record_key(&pr);
+        let key = schema::record_key(&pr);
         let item = self.store.get(&key, Timestamp::now()).await.unwrap()?;
-        Some(rows::read(&key, &item).unwrap())
+        Some(schema::read(&key, &item).unwrap())
     }
 
     pub(crate) async fn has_row(&self, key: &str) -> bool {

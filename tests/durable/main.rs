@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use domain::id::RunId;
 use platform::engine::Engine;
-use platform::lookup;
-use platform::rows::DueSubject;
+use platform::queries;
+use platform::schema::DueSubject;
 use platform::store::dynamo::tables::TableNames;
 use testbed::RecordingPublisher;
 use tests::rig::{Dynoxide, Folder};
@@ -62,7 +62,7 @@ async fn a_process_killed_in_a_burst_loses_nothing_it_was_told_is_done() {
     let engine = Engine::new(rig.store_on(names).await, RecordingPublisher::default(), acting());
     for number in &said.opened {
         let record = engine.load(&pr(*number), minute(6)).await.unwrap().unwrap();
-        let log = lookup::events(engine.store(), &pr(*number), false, None, 10, minute(6)).await.unwrap();
+        let log = queries::events(engine.store(), &pr(*number), false, None, 10, minute(6)).await.unwrap();
         assert_eq!(log.entries.len() as u64, record.version, "each change has its event: {number}");
         let run = engine.run(&RunId::new(format!("run-{number}")), minute(6)).await.unwrap();
         let claimed = said.claimed.contains(number);
@@ -70,7 +70,7 @@ async fn a_process_killed_in_a_burst_loses_nothing_it_was_told_is_done() {
         assert_eq!(run.is_some(), record.active_run.is_some(), "run and record are one transaction: {number}");
     }
     // What could not be sent is in the table, and the next sweep sends it.
-    let due = lookup::due(engine.store(), 1000, minute(7)).await.unwrap();
+    let due = queries::due(engine.store(), 1000, minute(7)).await.unwrap();
     let mut left = 0;
     for entry in due.entries {
         if let DueSubject::Effect(id) = entry.subject {

@@ -13,10 +13,10 @@ use domain::run::{Initiator, RunState, TransitionContext};
 use domain::signals::CheckVerdict;
 use domain::state::State;
 use platform::engine::{Engine, EngineError};
-use platform::lookup;
-use platform::outlets::message::QueueMessage;
-use platform::outlets::{Destination, OutboundMessage};
-use platform::rows;
+use platform::publish::queue_message::QueueMessage;
+use platform::publish::{Destination, OutboundMessage};
+use platform::queries;
+use platform::schema;
 use platform::store::{Condition, Key, Query, QuerySource, RowWrite, Store, StoreError};
 use testbed::{MemoryStore, RecordingPublisher};
 use tests::{acting, check, claim, fact, minute, opened, pr, sha, start};
@@ -28,7 +28,7 @@ fn engine() -> TestEngine {
 }
 
 async fn log_of<S: Store>(engine: &Engine<S, RecordingPublisher>, number: u64) -> Vec<String> {
-    let log = lookup::events(engine.store(), &pr(number), false, None, 1000, start()).await.unwrap();
+    let log = queries::events(engine.store(), &pr(number), false, None, 1000, start()).await.unwrap();
     assert_eq!(log.next, None);
     log.entries.iter().map(Event::sort_key).collect()
 }
@@ -54,10 +54,10 @@ async fn a_fact_costs_two_requests_and_an_opening_one() {
         engine.apply(&check(&pr(2), "d2", "build", CheckVerdict::Running, minute(1)), minute(1)).await.unwrap();
     assert_eq!((unknown.outcome, spent()), (FactOutcome::Ignored, 5));
     let row = engine.store().get(&Key::state(format!("SHA#acme/shop#{}", sha('a'))), minute(1)).await.unwrap().unwrap();
-    assert_eq!(rows::prs_of_head(&row).into_iter().collect::<Vec<_>>(), [1]);
-    let key = rows::vulnerability_key(&pr(1).repo, "main", "CVE-2026-1234");
+    assert_eq!(schema::prs_of_head(&row).into_iter().collect::<Vec<_>>(), [1]);
+    let key = schema::vulnerability_key(&pr(1).repo, "main", "CVE-2026-1234");
     let row = engine.store().get(&key, minute(1)).await.unwrap().unwrap();
-    assert_eq!(rows::vulnerability_of(&row).open.into_iter().collect::<Vec<_>>(), [1]);
+    assert_eq!(schema::vulnerability_of(&row).open.into_iter().collect::<Vec<_>>(), [1]);
 }
 
 #[tokio::test]
@@ -99,13 +99,13 @@ async fn what_could_not_be_delivered_stays_and_a_repeated_delivery_sends_it() {
         from: QuerySource::Index(platform::store::Index::Due),
         partition: String::new(),
         prefix: None,
-        up_to: Some(rows::sort_time(minute(6))),
+        up_to: Some(schema::sort_time(minute(6))),
         backwards: false,
         limit: 10,
         after: None,
     };
     let mut waiting = Vec::new();
-    for shard in rows::due_shards() {
+    for shard in schema::due_shards() {
         let page = engine.store().query(&Query { partition: shard, ..due.clone() }, minute(6)).await.unwrap();
         waiting.extend(page.rows.into_iter().map(|(key, _)| key.partition).filter(|key| key.starts_with("OUT#")));
     }
@@ -131,13 +131,13 @@ async fn news_of_a_run_change_the_record_and_the_run_together() {
     let claim = stuck(&engine).await;
     engine.apply(&claim, minute(5)).await.unwrap();
     let id = RunId::new("run-1");
-    let key = rows::run_key(&id);
+    let key = schema::run_key(&id);
     let run = engine.run(&id, minute(5)).await.unwrap().unwrap();
     let version = run.version;
     let context = TransitionContext::new(Initiator::System, minute(6));
     let running = run.advance(RunState::Running, context).unwrap();
     let running = running.acquire_lease("bridge", minute(6), minute(7)).unwrap();
-    let (_, item) = rows::run_row(&running, acting().base()).unwrap();
+    let (_, item) = schema::run_row(&running, acting().base()).unwrap();
     let write = RowWrite::Put { key, item, only_if: Condition::Version(version) };
     engine.store().write(vec![write], minute(6)).await.unwrap();
     let news = |name: &str, news| fact(&pr(1), name, minute(6), FactKind::Remedy { run: id.clone(), news });
@@ -161,7 +161,7 @@ async fn a_proof_that_came_before_the_acceptance_ends_the_run_in_one_transaction
     let version = run.version;
     let running = run.acquire_lease("bridge", minute(6), minute(7)).unwrap();
     let running = running.advance(RunState::Running, TransitionContext::new(Initiator::System, minute(6))).unwrap();
-    let (key, item) = rows::run_row(&running, acting().base()).unwrap();
+    let (key, item) = schema::run_row(&running, acting().base()).unwrap();
     let write = RowWrite::Put { key, item, only_if: Condition::Version(version) };
     engine.store().write(vec![write], minute(6)).await.unwrap();
     // The answer of Jenkins was slow, and the build quick: its result is here first.
@@ -179,7 +179,7 @@ async fn a_proof_that_came_before_the_acceptance_ends_the_run_in_one_transaction
 async fn a_record_that_cannot_be_read_is_named() {
     let engine = engine();
     let write = RowWrite::Put {
-        key: rows::record_key(&pr(1)),
+        key: schema::record_key(&pr(1)),
         item: serde_dynamo::Item::default(),
         only_if: Condition::Always,
     };

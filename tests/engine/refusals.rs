@@ -8,7 +8,7 @@ use domain::event::EventKind;
 use domain::signals::CheckVerdict;
 use domain::state::State;
 use platform::engine::{Engine, EngineError};
-use platform::lookup;
+use platform::queries;
 use platform::store::dynamo::DynamoStore;
 use platform::store::{Condition, Key, RowWrite, Store, StoreError};
 use serde_dynamo::{AttributeValue, Item};
@@ -91,9 +91,9 @@ async fn a_commit_whose_answer_was_lost_is_not_done_twice() {
     engine.store().faults.restart();
     assert!(matches!(error, EngineError::Store(StoreError::Unavailable(_))));
     assert_eq!(engine.publisher().sent(), []);
-    let due = lookup::due(engine.store(), 10, minute(6)).await.unwrap();
+    let due = queries::due(engine.store(), 10, minute(6)).await.unwrap();
     for entry in due.entries {
-        if let platform::rows::DueSubject::Effect(id) = entry.subject {
+        if let platform::schema::DueSubject::Effect(id) = entry.subject {
             assert!(engine.redeliver(&id, minute(6)).await.unwrap());
         }
     }
@@ -121,7 +121,7 @@ async fn what_is_too_large_to_store_is_an_anomaly_and_not_lost() {
     let applied = engine.apply(&heard, minute(1)).await.unwrap();
     assert_eq!(applied.outcome, FactOutcome::Anomaly);
     assert_eq!(applied.reason, "the result of d1 cannot be stored: DynamoDB does not take this");
-    let log = lookup::events(engine.store(), &pr(1), true, None, 1, minute(1)).await.unwrap();
+    let log = queries::events(engine.store(), &pr(1), true, None, 1, minute(1)).await.unwrap();
     assert_eq!((log.entries[0].kind, log.entries[0].id.as_str()), (EventKind::Anomaly, "d1"));
     let record = engine.load(&pr(1), minute(1)).await.unwrap().unwrap();
     assert_eq!((record.state, record.due_at), (State::Created, Some(minute(1))), "it is due at once");

@@ -5,10 +5,10 @@ use domain::signals::CheckVerdict;
 use domain::state::State;
 use jiff::{SignedDuration, Timestamp};
 use platform::engine::Engine;
-use platform::lookup::DayQuery;
+use platform::queries::DayQuery;
 use platform::store::dynamo::tables::TableNames;
 use platform::store::{Condition, MAX_WRITES, RowWrite, Store};
-use platform::{lookup, rows};
+use platform::{queries, schema};
 use testbed::{MemoryStore, RecordingPublisher};
 use tests::rig::{self, Dynoxide};
 use tests::{acting, check, fact, minute, opened, pr, start};
@@ -28,18 +28,18 @@ async fn what_has_expired_is_invisible_before_the_broom_comes_and_gone_after() {
     let client = rig::client(rig.endpoint());
     let rows = async |table: &str| client.scan().table_name(table).send().await.unwrap().items.unwrap();
     // Set on the terminal record, its commit and every event; not on what is open.
-    for item in rows(&names.state).await {
+    for item in schema(&names.state).await {
         let name = item["pk"].as_s().unwrap();
         let over = name == "PR#acme/shop#1" || name.starts_with("SHA#");
         assert_eq!(item.contains_key("ttl"), over, "{name}");
     }
-    let events = rows(&names.events).await;
+    let events = schema(&names.events).await;
     assert!(events.len() == 3 && events.iter().all(|event| event.contains_key("ttl")));
     let day = 24 * 60 + 1;
     assert_eq!(engine.load(&pr(1), minute(day)).await.unwrap(), None, "invisible");
-    let listed = lookup::pull_requests(engine.store(), &pr(1).repo, None, None, 10, minute(day)).await.unwrap();
+    let listed = queries::pull_requests(engine.store(), &pr(1).repo, None, None, 10, minute(day)).await.unwrap();
     assert_eq!(listed.entries.iter().map(|listed| listed.pr.number).collect::<Vec<_>>(), [2]);
-    let before = rows(&names.state).await.len();
+    let before = schema(&names.state).await.len();
     assert_eq!(rig.sweep_ttl(), 5, "the record, its commit and three events");
     assert_eq!((before - rows(&names.state).await.len(), rows(&names.events).await.len()), (2, 0));
 }
@@ -55,15 +55,15 @@ async fn the_due_query_reads_what_is_due<S: Store>(store: S) {
             record.id = pr(number);
             let stale = number % 100 == 0;
             record.due_at = Some(if stale { minute(10) } else { minute(60) });
-            let item = rows::record_row(&record).unwrap();
-            RowWrite::Put { key: rows::record_key(&record.id), item, only_if: Condition::Always }
+            let item = schema::record_row(&record).unwrap();
+            RowWrite::Put { key: schema::record_key(&record.id), item, only_if: Condition::Always }
         })
         .collect();
     for chunk in writes.chunks(MAX_WRITES) {
         engine.store().write(chunk.to_vec(), start()).await.unwrap();
     }
     let before = engine.store().usage().usage();
-    let due = lookup::due(engine.store(), 500, minute(10)).await.unwrap();
+    let due = queries::due(engine.store(), 500, minute(10)).await.unwrap();
     let after = engine.store().usage().usage();
     assert_eq!((due.entries.len(), due.more), (100, false));
     let (read, requests) = (after.items_read - before.items_read, after.requests - before.requests);
@@ -106,9 +106,9 @@ async fn a_typical_life_costs_two_requests_an_event_and_small_rows() {
     largest.sort_by_key(|(size, _)| std::cmp::Reverse(*size));
     assert!(largest.iter().all(|(size, _)| *size <= 1024), "{largest:?}");
     // What the index of the log by day costs: one write unit for each event of the story, since none is larger than 1 KB.
-    let reading = DayQuery { day: rows::day_of(start()), backwards: false, most: 100 };
-    let (story, whole) = lookup::events_of_day(engine.store(), reading, minute(60)).await.unwrap();
-    let log = lookup::events(engine.store(), &pr(1), false, None, 100, minute(60)).await.unwrap();
+    let reading = DayQuery { day: schema::day_of(start()), backwards: false, most: 100 };
+    let (story, whole) = queries::events_of_day(engine.store(), reading, minute(60)).await.unwrap();
+    let log = queries::events(engine.store(), &pr(1), false, None, 100, minute(60)).await.unwrap();
     println!("a typical life: {} events, {} of them in the story of their day", log.entries.len(), story.len());
     assert_eq!((log.entries.len(), story.len(), whole), (12, 8, true));
 }
@@ -119,7 +119,7 @@ async fn the_commit_row_costs_one_request_more() {
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
     let before = engine.store().usage().usage().requests;
     // As a `status` event does it: the commit is all it knows.
-    let numbers = lookup::by_head(engine.store(), &pr(1).repo, &tests::sha('a'), minute(1)).await.unwrap();
+    let numbers = queries::by_head(engine.store(), &pr(1).repo, &tests::sha('a'), minute(1)).await.unwrap();
     for number in numbers {
         engine.apply(&check(&pr(number), "d1", "build", CheckVerdict::Running, minute(1)), minute(1)).await.unwrap();
     }

@@ -4,7 +4,7 @@ use domain::command::CommandMessage;
 use domain::state::State;
 use fakes::{AuditedAction, FakeSettings, Fault};
 use jiff::SignedDuration;
-use platform::outlets::message::QueueMessage;
+use platform::publish::queue_message::QueueMessage;
 use testbed::{CallFault, Testbed};
 
 fn commands(stage: &Testbed) -> Vec<CommandMessage> {
@@ -100,7 +100,7 @@ async fn ordered(stage: &Testbed) -> (fakes::FakePrId, domain::id::RunId) {
 }
 
 async fn run_of(stage: &Testbed, run: &domain::id::RunId) -> domain::run::Run {
-    platform::lookup::runs(&stage.store, std::slice::from_ref(run), stage.now()).await.unwrap().remove(0)
+    platform::queries::runs(&stage.store, std::slice::from_ref(run), stage.now()).await.unwrap().remove(0)
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use fakes::{FakePrId, FakeSettings, FakeTiming, Fault};
 use jiff::SignedDuration;
 use platform::engine::Engine;
 use platform::sweep_summary::summary_of;
-use platform::{guards, lookup, requests, rows};
+use platform::{guards, queries, reconcile_request, schema};
 use reconciler::{ReconcileScope, SweepOutcome, SweepTrigger};
 use testbed::{CallFault, SWEEP_TIMEOUT, Testbed, pr_id};
 
@@ -56,7 +56,7 @@ async fn a_sweep_stops_before_its_deadline_and_the_rest_is_still_due() {
         panic!("no sweep")
     };
     assert!(summary.partial && summary.left == 3 && summary.verified == 0, "{summary:?}");
-    let run = lookup::runs_of(&stage.store, None, None, 10, stage.now()).await.unwrap().entries.remove(0);
+    let run = queries::runs_of(&stage.store, None, None, 10, stage.now()).await.unwrap().entries.remove(0);
     assert_eq!((run.id.clone(), run.state, run.partial), (wish.run, RunState::Completed, true));
     assert_eq!(summary_of(&run).unwrap(), *summary);
     assert!(run.outcome.unwrap().starts_with("stopped at the deadline: 3 due"));
@@ -69,10 +69,10 @@ async fn a_sweep_is_cancelled_between_two_stages() {
     let stage = Testbed::new(FakeSettings::default(), "");
     deaf(&stage, 3).await;
     let wish = SweepTrigger::requested(RunId::new("r-1"), ReconcileScope::All, false, "a");
-    requests::request_cancel(&stage.store, &wish.run, stage.now()).await.unwrap();
+    reconcile_request::request_cancel(&stage.store, &wish.run, stage.now()).await.unwrap();
     let SweepOutcome::Done(summary) = stage.request_sweep(&wish).await else { panic!("no sweep") };
     assert!(summary.cancelled && summary.verified == 0, "{summary:?}");
-    let run = lookup::runs_of(&stage.store, None, None, 1, stage.now()).await.unwrap().entries.remove(0);
+    let run = queries::runs_of(&stage.store, None, None, 1, stage.now()).await.unwrap().entries.remove(0);
     assert_eq!((run.id.as_str(), run.state), ("r-1", RunState::Cancelled));
     assert_eq!(stage.sweep_now().await.claims(), 3, "and the next one does it");
 }
@@ -135,7 +135,7 @@ async fn a_pull_request_that_can_never_be_read_does_not_starve_the_others() {
         seen += usize::from(stage.commands().iter().any(|(number, ..)| *number == pr.number));
     }
     assert_eq!(seen, 5, "{:?}", stage.summaries());
-    let ghost = lookup::records(&stage.store, &[ghost], stage.now()).await.unwrap().remove(0);
+    let ghost = queries::records(&stage.store, &[ghost], stage.now()).await.unwrap().remove(0);
     assert!(ghost.skips >= 2 && ghost.due_at.unwrap() > at, "it comes back with growing pauses");
 }
 
@@ -144,9 +144,9 @@ async fn a_row_nobody_understands_is_counted_and_put_off() {
     let stage = Testbed::new(FakeSettings::default(), "");
     let prs = deaf(&stage, 2).await;
     let record = stage.record(&prs[0]).await;
-    let mut row = rows::record_row(&record).unwrap();
+    let mut row = schema::record_row(&record).unwrap();
     row.inner_mut().remove("body");
-    let key = rows::record_key(&pr_id(&prs[0]));
+    let key = schema::record_key(&pr_id(&prs[0]));
     let write = platform::store::RowWrite::Put { key, item: row, only_if: platform::store::Condition::Always };
     platform::store::Store::write(&stage.store, vec![write], stage.now()).await.unwrap();
     let summary = stage.sweep_now().await;
@@ -178,7 +178,7 @@ async fn a_person_who_asks_for_everything_while_another_sweep_is_at_work_gets_it
     let wish = SweepTrigger::requested(RunId::new("r-1"), ReconcileScope::All, false, "a");
     assert_eq!(stage.request_sweep(&wish).await, SweepOutcome::Busy { by: "somebody".to_owned(), until });
     let run =
-        async |stage: &Testbed| lookup::runs(&stage.store, &[RunId::new("r-1")], stage.now()).await.unwrap().remove(0);
+        async |stage: &Testbed| queries::runs(&stage.store, &[RunId::new("r-1")], stage.now()).await.unwrap().remove(0);
     assert_eq!(run(&stage).await.state, RunState::Pending);
     stage.with(|world| world.advance(SignedDuration::from_mins(2)));
     assert_eq!(stage.sweep_now().await.requests, 1);
@@ -195,7 +195,7 @@ async fn a_sweep_that_died_is_ended_by_the_next() {
     stage.faults.restart();
     stage.with(|world| world.advance(SWEEP_TIMEOUT + SignedDuration::from_secs(1)));
     stage.sweep_now().await;
-    let runs = lookup::runs_of(&stage.store, None, None, 10, stage.now()).await.unwrap().entries;
+    let runs = queries::runs_of(&stage.store, None, None, 10, stage.now()).await.unwrap().entries;
     let died = runs.iter().find(|run| run.id == wish.run).unwrap();
     assert_eq!((died.state, died.outcome.as_deref()), (RunState::Failed, Some("expired")));
 }

@@ -8,7 +8,7 @@ use domain::state::State;
 use fakes::FakePrId;
 use jiff::SignedDuration;
 use platform::breaker;
-use platform::outlets::message::QueueMessage;
+use platform::publish::queue_message::QueueMessage;
 use reconciler::SweepTrigger;
 use reconciler::observe_report as observed;
 use testbed::{CallFault, SWEEP_TIMEOUT, Testbed};

@@ -4,7 +4,7 @@ use admin::keys::{ApiCaller, ApiKeys, new_key};
 use admin::query::AdminApi;
 use domain::command::ApiRole;
 use domain::event::EventKind;
-use domain::insight::{Insights, StateDuration};
+use domain::insights::{Insights, StateDuration};
 use domain::state::{State, Strategy};
 use fakes::{FakePrId, FakeSettings, Fault, NewPullRequest, RepoSettings};
 use platform::engine::Engine;

@@ -1,9 +1,9 @@
 //! The living check run through the whole loop: webhooks, sweeps and the Car Bridge keep it true, people press its buttons, and
 //! however a process dies, there is one on each head.
 
-use domain::comment::check_run::CHECK_RUN_NAME;
 use domain::event::EventKind;
 use domain::state::State;
+use domain::text::check_run::CHECK_RUN_NAME;
 use fakes::{
     AuditedAction, FakeCheckRun, FakePrId, FakeSettings, Fakes, Fault, JenkinsReporting, RepoSettings, RequiredContext,
 };

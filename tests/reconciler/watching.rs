@@ -6,7 +6,7 @@ use domain::state::State;
 use fakes::{AuditedAction, FakeSettings, Fault};
 use platform::store::Store;
 use platform::sweep_summary::summary_of;
-use platform::{lookup, rows};
+use platform::{queries, schema};
 use reconciler::observe_report as observed;
 use reconciler::{ReconcileScope, SweepOutcome, SweepTrigger};
 use testbed::{Testbed, pr_id};
@@ -58,11 +58,11 @@ async fn a_dry_run_says_what_the_next_sweep_does() {
     assert_eq!(before, [stage.record(&flaky).await, stage.record(&broken).await], "nothing has changed");
     assert_eq!((stage.mails(), stage.commands()), (vec![], vec![]));
     assert_eq!((dry.claims(), dry.escalated, dry.plans.len()), (1, 1, 2), "{dry:?}");
-    let run = lookup::runs(&stage.store, &[wish.run], stage.now()).await.unwrap().remove(0);
+    let run = queries::runs(&stage.store, &[wish.run], stage.now()).await.unwrap().remove(0);
     assert_eq!(summary_of(&run).unwrap().plans, dry.plans, "what would be done can be read in its run");
     assert!(run.outcome.unwrap().starts_with("dry run: 2 due"));
     let real = stage.sweep_now().await;
     assert_eq!((real.dispatched, real.escalated), (dry.dispatched, dry.escalated), "and then it is done");
-    let key = rows::record_key(&pr_id(&flaky));
+    let key = schema::record_key(&pr_id(&flaky));
     assert!(stage.store.get(&key, stage.now()).await.unwrap().is_some());
 }

@@ -111,7 +111,7 @@ pub(crate) async fn rows_are_changed_without_being_read(store: &impl Store) {
         remove_members: BTreeMap::from([("open".to_owned(), one(number))]),
         ..RowUpdate::default()
     };
-    let change = |change: RowUpdate| RowWrite::Change { key: key.clone(), change };
+    let change = |change: RowUpdate| RowWrite::Update { key: key.clone(), change };
     for number in ["1", "2", "2"] {
         write_one(store, change(insert(number))).await.unwrap();
     }
@@ -136,7 +136,7 @@ pub(crate) async fn rows_are_changed_without_being_read(store: &impl Store) {
 pub(crate) async fn a_change_may_want_the_row_to_be_there(store: &impl Store) {
     let (key, other) = (Key::state("RUN#1"), Key::state("RUN#2"));
     let set = BTreeMap::from([("due_at".to_owned(), text("later"))]);
-    let change = |key: &Key| RowWrite::Change {
+    let change = |key: &Key| RowWrite::Update {
         key: key.clone(),
         change: RowUpdate { set: set.clone(), only_if: Condition::Present, ..RowUpdate::default() },
     };
@@ -150,7 +150,7 @@ pub(crate) async fn a_change_may_want_the_row_to_be_there(store: &impl Store) {
     // The same in a transaction, and by the version it was found with.
     let both = refused(store.write(vec![change(&key), change(&other)], start()).await.unwrap_err());
     assert_eq!(both.iter().map(Option::is_some).collect::<Vec<_>>(), [false, true]);
-    let by_version = |version: u64| RowWrite::Change {
+    let by_version = |version: u64| RowWrite::Update {
         key: key.clone(),
         change: RowUpdate { set: set.clone(), only_if: Condition::Version(version), ..RowUpdate::default() },
     };

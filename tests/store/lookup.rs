@@ -4,8 +4,8 @@ use domain::id::{EffectId, RunId};
 use domain::signals::CheckVerdict;
 use domain::state::State;
 use platform::engine::Engine;
-use platform::lookup::{by_head, due, events, pull_requests, records, runs_of, vulnerability};
-use platform::rows::{self, DueSubject};
+use platform::queries::{by_head, due, events, pull_requests, records, runs_of, vulnerability};
+use platform::schema::{self, DueSubject};
 use platform::store::{Condition, Key, RowWrite, Store};
 use serde_dynamo::{AttributeValue, Item};
 use testbed::RecordingPublisher;
@@ -92,12 +92,12 @@ pub(crate) async fn a_row_that_cannot_be_understood_is_counted_and_left_out(stor
         RowWrite::Put { key, item, only_if: Condition::Always }
     };
     let due_0 = [("due", "due-0"), ("due_at", "2036-03-03T08:00:00.000Z"), ("body", "nonsense")];
-    let broken = rows::record_key(&pr(4));
+    let broken = schema::record_key(&pr(4));
     store.write(vec![put(broken.clone(), &due_0), put(Key::state("WHAT#is-this"), &due_0)], start()).await.unwrap();
     let found = due(store, 100, minute(6)).await.unwrap();
     assert_eq!((found.entries.len(), store.usage().usage().corrupt), (4, 1), "one cannot even be named");
     let read = records(store, &[pr(1), pr(4), pr(2)], minute(6)).await.unwrap();
     assert_eq!((read.len(), store.usage().usage().corrupt), (2, 2));
-    store.write(vec![rows::set_due_at(broken, minute(60), Condition::Present)], minute(6)).await.unwrap();
+    store.write(vec![schema::set_due_at(broken, minute(60), Condition::Present)], minute(6)).await.unwrap();
     assert_eq!(due(store, 100, minute(6)).await.unwrap().entries.len(), 3, "it is not in the way every minute");
 }

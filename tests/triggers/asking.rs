@@ -1,7 +1,7 @@
 //! The three kinds of request besides the schedule: one pull request, a base branch, everything.
 
 use domain::event::EventKind;
-use domain::request::ReconcileScope;
+use domain::reconcile_request::ReconcileScope;
 use domain::run::{RunState, RunTrigger};
 use domain::state::State;
 use fakes::{FakeSettings, Fault, StatusState};

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use domain::id::{PrId, RepoName, RunId};
 use domain::policy::Policies;
-use domain::request::{NewRequest, ReconcileScope};
+use domain::reconcile_request::{NewRequest, ReconcileScope};
 use domain::run::{RunState, RunTrigger};
 use fakes::{FakePrId, FakeSettings, NewPullRequest, RepoSettings};
 use jiff::{SignedDuration, Timestamp};
-use platform::requests::{self, EnqueueOutcome};
+use platform::reconcile_request::{self, EnqueueOutcome};
 use platform::sweep_summary::summary_of;
 use reconciler::SweepOutcome;
 use serde_json::json;
@@ -24,7 +24,7 @@ fn ask(name: impl Into<String>, at: Timestamp) -> NewRequest {
 
 async fn take(store: &MemoryStore, policies: &Policies, scope: ReconcileScope, at: Timestamp) -> EnqueueOutcome {
     let ask = ask(format!("{scope} {}", at.as_millisecond()), at);
-    requests::enqueue(store, policies, (&scope, false), &ask, at).await.unwrap()
+    reconcile_request::enqueue(store, policies, (&scope, false), &ask, at).await.unwrap()
 }
 
 fn one(repo: &str, number: u64) -> ReconcileScope {
@@ -47,7 +47,7 @@ async fn a_hundred_a_day_for_a_repository_and_the_hundred_and_first_is_left_to_t
         panic!()
     };
     assert!(why.contains("100 requests for acme/shop") && why.contains("schedule"), "{why}");
-    assert!(requests::load(&store, "pr:acme/shop#101", start()).await.unwrap().is_none(), "nothing waits");
+    assert!(reconcile_request::load(&store, "pr:acme/shop#101", start()).await.unwrap().is_none(), "nothing waits");
     // Another repository has its own hundred, everything is exempt, and tomorrow there is room again.
     assert!(matches!(take(&store, &policies, one("acme/web", 1), start()).await, EnqueueOutcome::Queued(_)));
     assert!(matches!(take(&store, &policies, ReconcileScope::All, start()).await, EnqueueOutcome::Queued(_)));
@@ -147,7 +147,7 @@ async fn five_at_once_in_all() {
     let now = stage.now();
     for scope in &scopes {
         let ask = ask(format!("run of {scope}"), now - SignedDuration::from_secs(60));
-        requests::enqueue(&stage.store, &stage.policies, (scope, false), &ask, now).await.unwrap();
+        reconcile_request::enqueue(&stage.store, &stage.policies, (scope, false), &ask, now).await.unwrap();
     }
     stage.with(|world| world.advance(SignedDuration::from_secs(10)));
     let over = AtomicBool::new(false);

@@ -3,11 +3,11 @@
 
 use domain::event::EventKind;
 use domain::id::RunId;
-use domain::request::ReconcileScope;
+use domain::reconcile_request::ReconcileScope;
 use domain::run::{RunState, RunTrigger};
 use fakes::FakeSettings;
 use jiff::SignedDuration;
-use platform::requests::{self, EnqueueOutcome};
+use platform::reconcile_request::{self, EnqueueOutcome};
 use platform::sweep_summary::summary_of;
 use reconciler::{SweepOutcome, SweepTrigger};
 use serde_json::json;
@@ -80,14 +80,15 @@ async fn a_person_whose_request_is_superseded_sees_it_on_its_run() {
     let stage = Testbed::new(FakeSettings::default(), "");
     let pr = quiet(&stage, 1).await.remove(0);
     let scope = ReconcileScope::One(pr_id(&pr));
-    let ask = |name: &str, secs: i64| domain::request::NewRequest {
+    let ask = |name: &str, secs: i64| domain::reconcile_request::NewRequest {
         run: RunId::new(name),
         at: stage.now() + SignedDuration::from_secs(secs),
         trigger: RunTrigger::AdminApi,
         requested_by: Some("maria".to_owned()),
     };
-    let take =
-        async |ask| requests::enqueue(&stage.store, &stage.policies, (&scope, false), &ask, stage.now()).await.unwrap();
+    let take = async |ask| {
+        reconcile_request::enqueue(&stage.store, &stage.policies, (&scope, false), &ask, stage.now()).await.unwrap()
+    };
     assert!(matches!(take(ask("first", 0)).await, EnqueueOutcome::Queued(_)));
     assert!(matches!(take(ask("second", 1)).await, EnqueueOutcome::Queued(_)));
     assert_eq!(take(ask("late", -5)).await, EnqueueOutcome::Superseded { by: RunId::new("second") });

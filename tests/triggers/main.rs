@@ -13,10 +13,10 @@ mod stopping;
 mod trying;
 
 use domain::id::RunId;
-use domain::request::{ReconcileRequest, ReconcileScope};
+use domain::reconcile_request::{ReconcileRequest, ReconcileScope};
 use domain::run::Run;
 use fakes::{FakePrId, FakeSettings, Fault};
-use platform::{lookup, requests};
+use platform::{queries, reconcile_request};
 use reconciler::SweepTrigger;
 use serde_json::Value;
 use testbed::Testbed;
@@ -81,16 +81,16 @@ async fn hear(stage: &Testbed, event: &str, delivery: &str, payload: &Value) -> 
 }
 
 async fn request(stage: &Testbed, scope: &ReconcileScope) -> Option<ReconcileRequest> {
-    requests::load(&stage.store.store, &ReconcileRequest::key_of(scope, false), stage.now()).await.unwrap()
+    reconcile_request::load(&stage.store.store, &ReconcileRequest::key_of(scope, false), stage.now()).await.unwrap()
 }
 
 async fn run(stage: &Testbed, id: &str) -> Option<Run> {
-    lookup::runs(&stage.store.store, &[RunId::new(id)], stage.now()).await.unwrap().pop()
+    queries::runs(&stage.store.store, &[RunId::new(id)], stage.now()).await.unwrap().pop()
 }
 
 /// The runs of requests that have begun, the newest first.
 async fn runs(stage: &Testbed) -> Vec<Run> {
-    let runs = lookup::runs_of(&stage.store.store, None, None, 500, stage.now()).await.unwrap().entries;
+    let runs = queries::runs_of(&stage.store.store, None, None, 500, stage.now()).await.unwrap().entries;
     runs.into_iter().filter(|run| run.request.is_some()).collect()
 }
 

@@ -1,14 +1,14 @@
 //! Seed 002, sentence by sentence, in the simulated world.
 
 use domain::command::{Command, CommandMessage};
-use domain::comment;
 use domain::event::{Event, EventKind};
 use domain::id::RunId;
 use domain::state::State;
+use domain::text;
 use fakes::{AuditedAction, FakePrId, FakeSettings, FakeTiming, Fault};
 use jiff::SignedDuration;
 use platform::guards;
-use platform::outlets::message::QueueMessage;
+use platform::publish::queue_message::QueueMessage;
 use platform::telemetry::MetricLog;
 use reconciler::Invocation;
 use serde_json::{Value, json};
@@ -50,7 +50,7 @@ async fn no_remedy_within_the_cooldown_of_the_last_and_budgets_end_them() {
 
 /// What `status` would show, for everything whose automation has stopped.
 async fn reason(stage: &Testbed, pr: &FakePrId) -> Option<String> {
-    comment::blocked(&stage.record(pr).await)
+    text::blocked(&stage.record(pr).await)
 }
 
 #[tokio::test]
@@ -64,7 +64,7 @@ async fn every_needs_intervention_says_why() {
         let reason = reason(&stage, &pr).await.unwrap();
         assert!(reason.contains(said), "{fault:?}: {reason}");
         let record = stage.record(&pr).await;
-        let status = comment::status(&record, stage.policies.base(), stage.now());
+        let status = text::status(&record, stage.policies.base(), stage.now());
         assert!(status.contains(&format!("Waiting for a person: {}", reason.trim_end_matches('.'))), "{status}");
         // `/resume` takes it back, with fresh budgets; nothing is in the way any more.
         stage.with(|world| world.person_comments(&pr, "maria", "/resume"));
@@ -105,7 +105,7 @@ async fn a_label_that_holds_is_the_reason_and_only_people_remove_it() {
     stage.pass(1).await;
     assert_eq!(reason(&stage, &pr).await.as_deref(), Some("held by the label `suture/hold`"));
     let record = stage.record(&pr).await;
-    let status = comment::status(&record, stage.policies.base(), stage.now());
+    let status = text::status(&record, stage.policies.base(), stage.now());
     assert!(status.contains("Waiting for a person: held by the label `suture/hold`."), "{status}");
     stage.with(|world| world.person_comments(&pr, "maria", "/resume"));
     stage.pass(1).await;

@@ -4,9 +4,9 @@
 use std::time::{Duration, Instant};
 
 use domain::id::{PrId, RunId};
-use domain::request::{NewRequest, ReconcileScope};
+use domain::reconcile_request::{NewRequest, ReconcileScope};
 use domain::run::RunTrigger;
-use platform::requests;
+use platform::reconcile_request;
 use tests::rig::Dynoxide;
 use tests::{acting, start};
 
@@ -32,13 +32,13 @@ async fn asking_takes_a_moment() {
         let run = RunId::new(format!("r-{number}"));
         let ask = NewRequest { run: run.clone(), at: start(), trigger: RunTrigger::AdminApi, requested_by: None };
         let began = Instant::now();
-        requests::enqueue(&store, &policies, (&scope(number), false), &ask, start()).await.unwrap();
+        reconcile_request::enqueue(&store, &policies, (&scope(number), false), &ask, start()).await.unwrap();
         enqueue.push(began.elapsed());
         let began = Instant::now();
-        requests::count_toward_limit(&store, &policies, &scope(number), start()).await.unwrap();
+        reconcile_request::count_toward_limit(&store, &policies, &scope(number), start()).await.unwrap();
         limits.push(began.elapsed());
         let began = Instant::now();
-        assert!(!requests::is_cancel_requested(&store, &run, start()).await.unwrap());
+        assert!(!reconcile_request::is_cancel_requested(&store, &run, start()).await.unwrap());
         cancels.push(began.elapsed());
     }
     figures("enqueue", 100, enqueue);

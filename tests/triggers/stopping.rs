@@ -4,10 +4,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use domain::id::RunId;
-use domain::request::ReconcileScope;
+use domain::reconcile_request::ReconcileScope;
 use domain::run::RunState;
 use fakes::FakeSettings;
-use platform::requests;
+use platform::reconcile_request;
 use reconciler::SweepOutcome;
 use testbed::{SWEEP_TIMEOUT, Testbed, pr_id};
 
@@ -71,7 +71,7 @@ async fn a_request_under_way_stops_wherever_it_is() {
             at.store(true, Ordering::SeqCst);
             let before = stage.faults.take_names().len();
             let request = (&*format!("{}", base()), &RunId::new("r-1"));
-            requests::cancel(&stage.store.store, &stage.policies, request, "maria", now).await.unwrap();
+            reconcile_request::cancel(&stage.store.store, &stage.policies, request, "maria", now).await.unwrap();
             before
         };
         let (swept, _) = tokio::join!(sweeping, cancelling);
@@ -126,7 +126,7 @@ async fn one_that_waits_is_taken_off_and_never_begins() {
     assert_eq!(run(&stage, "r-1").await.unwrap().state, RunState::Pending);
     let cancel = async |stage: &Testbed| {
         let request = (&*scope.to_string(), &RunId::new("r-1"));
-        requests::cancel(&stage.store, &stage.policies, request, "maria", stage.now()).await.unwrap();
+        reconcile_request::cancel(&stage.store, &stage.policies, request, "maria", stage.now()).await.unwrap();
     };
     cancel(&stage).await;
     let run_of = run(&stage, "r-1").await.unwrap();

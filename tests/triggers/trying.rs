@@ -1,7 +1,7 @@
 //! Requests that go wrong: tried again three times with growing pauses, taken over from a worker that died, and ended with what
 //! they have when their time is up.
 
-use domain::request::ReconcileScope;
+use domain::reconcile_request::ReconcileScope;
 use domain::run::RunState;
 use fakes::FakeSettings;
 use jiff::SignedDuration;

@@ -1,7 +1,7 @@
 //! The real thing: the release binary behind the Lambda Runtime API, with DynamoDB in this process, and events as API Gateway
 //! sends them.
 
-use platform::lookup;
+use platform::queries;
 use serde_json::{Value, json};
 use tests::lambda::Function;
 use tests::rig::{Dynoxide, fresh_names};
@@ -86,7 +86,7 @@ async fn the_release_binary_takes_gateway_events_end_to_end() {
         (&refused["statusCode"], &refused["headers"]["content-type"]),
         (&json!(401), &json!("application/problem+json"))
     );
-    let events = lookup::events(&store, &tests::pr(42), false, None, 10, jiff::Timestamp::now()).await.unwrap();
+    let events = queries::events(&store, &tests::pr(42), false, None, 10, jiff::Timestamp::now()).await.unwrap();
     let kinds: Vec<&str> = events.entries.iter().map(|event| event.kind.name()).collect();
     assert_eq!(kinds, ["PR_OPENED", "CHECKS_STARTED"]);
 }

@@ -10,8 +10,8 @@ use domain::policy::Policies;
 use domain::pull_request::PullRequest;
 use http::{Method, Request};
 use jiff::{SignedDuration, Timestamp};
-use platform::lookup;
-use platform::outlets::OutboundMessage;
+use platform::publish::OutboundMessage;
+use platform::queries;
 use platform::telemetry::MetricLog;
 use serde_json::{Value, json};
 use testbed::{FaultStore, RecordingPublisher};
@@ -156,7 +156,7 @@ impl Ear {
 
     /// What the log of a pull request has, in order.
     pub(crate) async fn events(&self, number: u64) -> Vec<Event> {
-        lookup::events(self.store(), &tests::pr(number), false, None, 100, self.now).await.unwrap().entries
+        queries::events(self.store(), &tests::pr(number), false, None, 100, self.now).await.unwrap().entries
     }
 
     pub(crate) async fn kinds(&self, number: u64) -> String {

@@ -362,7 +362,7 @@ async fn a_push_to_a_base_is_one_request_for_all_that_are_based_on_it() {
     ear.expect(&push("main", 6), "applied").await;
     let run = ear.line()["run"].as_str().unwrap().to_owned();
     let waiting = async |ear: &Ear| {
-        let request = platform::requests::load(ear.store(), "base:acme/shop#main", ear.now).await.unwrap();
+        let request = platform::reconcile_request::load(ear.store(), "base:acme/shop#main", ear.now).await.unwrap();
         request.unwrap().waiting().unwrap().clone()
     };
     assert_eq!((waiting(&ear).await.run.as_str(), waiting(&ear).await.at), (run.as_str(), tests::minute(6)));

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use domain::event::Fact;
 use domain::state::State;
-use platform::outlets::message::QueueMessage;
-use platform::outlets::{Destination, OutboundMessage};
+use platform::publish::queue_message::QueueMessage;
+use platform::publish::{Destination, OutboundMessage};
 use platform::store::{Store as _, StoreError};
 use serde_json::json;
 
@@ -96,7 +96,8 @@ async fn a_push_to_a_busy_base_is_one_row() {
     // One row for each push, and once the counters of the day.
     assert_eq!(ear.store().usage().usage().items_written - before, 202);
     assert_eq!(put_off(&ear.sent()), [], "and nothing waits on the queue");
-    let request = platform::requests::load(ear.store(), "base:acme/shop#main", ear.now).await.unwrap().unwrap();
+    let request =
+        platform::reconcile_request::load(ear.store(), "base:acme/shop#main", ear.now).await.unwrap().unwrap();
     assert_eq!(request.waiting().unwrap().stands_for, 200);
 }
 

@@ -12,7 +12,7 @@ use axum::http::request::Parts;
 use domain::command::ApiRole;
 use jiff::SignedDuration;
 use platform::guards;
-use platform::outlets::Publisher;
+use platform::publish::Publisher;
 use platform::store::Store;
 
 use crate::Admin;

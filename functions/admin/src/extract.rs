@@ -8,7 +8,7 @@ use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::header::CONTENT_LENGTH;
 use axum::http::request::Parts;
 use domain::id::{PrId, RepoName, RunId};
-use platform::outlets::Publisher;
+use platform::publish::Publisher;
 use platform::store::Store;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use platform::hash::hash;
-use platform::rows;
+use platform::schema;
 use platform::store::{Condition, ConditionFailed, Key, Store, StoreError, versioned};
 
 /// A request that was not answered by then counts as crashed.
@@ -212,7 +212,7 @@ async fn put<S: Store>(
         Ok(()) => Ok(Ok(())),
         Err(StoreError::ConditionFailed(mut refused)) => {
             let found = refused.pop().flatten().and_then(|ConditionFailed { found }| found);
-            Ok(Err(found.map(|item| rows::read_owned(&key, item)).transpose()?))
+            Ok(Err(found.map(|item| schema::read_owned(&key, item)).transpose()?))
         }
         Err(error) => Err(error),
     }

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use domain::id::CommandId;
 use jiff::Timestamp;
 use platform::hash::stable_id;
-use platform::outlets::Publisher;
+use platform::publish::Publisher;
 use platform::store::Store;
 use serde::Serialize;
 use utoipa::ToSchema;

@@ -11,7 +11,7 @@ use platform::clients::Clients;
 use platform::clock::SystemClock;
 use platform::engine::Engine;
 use platform::env::{ConfigError, Environment};
-use platform::outlets::Publisher;
+use platform::publish::Publisher;
 use platform::secrets::{SecretEnv, SecretRefresher};
 use platform::store::Store;
 use platform::{api_gateway, aws, env};

@@ -5,7 +5,7 @@ use crate::idempotency::IdempotencyError;
 use crate::query::AdminError;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use platform::outlets::dlq::DlqError;
+use platform::publish::dead_letters::DlqError;
 use platform::store::StoreError;
 use serde::Serialize;
 use utoipa::{IntoResponses, ToSchema};

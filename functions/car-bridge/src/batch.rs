@@ -5,8 +5,8 @@ use crate::dispatch::{CarBridge, MessageOutcome, RetryableError};
 use aws_lambda_events::event::sqs::SqsEvent;
 use aws_lambda_events::sqs::{BatchItemFailure, SqsBatchResponse};
 use jiff::{SignedDuration, Timestamp};
-use platform::outlets::Publisher;
-use platform::outlets::message::QueueMessage;
+use platform::publish::Publisher;
+use platform::publish::queue_message::QueueMessage;
 use platform::store::Store;
 use platform::telemetry::{LogRecord, MetricLog};
 

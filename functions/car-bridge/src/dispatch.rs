@@ -19,11 +19,11 @@ use platform::engine::repo_registry::RepoRegistry;
 use platform::engine::{ApplyResult, Engine, EngineError};
 use platform::github::GitHub;
 use platform::guards::{self, LeaseResult};
-use platform::http::{ApiError, Transport};
 use platform::jenkins::Jenkins;
-use platform::outlets::Publisher;
-use platform::outlets::message::{InvalidMessage, QueueMessage};
+use platform::publish::Publisher;
+use platform::publish::queue_message::{InvalidMessage, QueueMessage};
 use platform::store::{Store, StoreError};
+use platform::transport::{ApiError, Transport};
 
 /// Length of a worker's lease. Longer than an invocation can run (two minutes), even if the clocks of this worker and the next one are
 /// four minutes apart.

@@ -9,10 +9,10 @@ use lambda_runtime::{Error, LambdaEvent, run, service_fn, tracing};
 use platform::clients::Clients;
 use platform::clock::SystemClock;
 use platform::engine::Engine;
-use platform::http::Transport;
-use platform::outlets::Publisher;
+use platform::publish::Publisher;
 use platform::secrets::SecretEnv;
 use platform::store::Store;
+use platform::transport::Transport;
 use platform::{aws, env};
 
 #[tokio::main(flavor = "current_thread")]

@@ -20,9 +20,9 @@ use platform::breaker::{self, RemedyOutcome};
 use platform::engine::EngineError;
 use platform::engine::replacement;
 use platform::guards::{self, SlotResult};
-use platform::lookup;
-use platform::outlets::Publisher;
-use platform::rows;
+use platform::publish::Publisher;
+use platform::queries;
+use platform::schema;
 use platform::store::versioned::{write_all_if, write_if};
 use platform::store::{Condition, RowWrite, Store, StoreError};
 
@@ -176,7 +176,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         }
         let holders: Vec<RunId> =
             guards::slot_holders(store, repo, slots, now).await?.into_iter().map(RunId::new).collect();
-        let alive = lookup::runs(store, &holders, now).await?;
+        let alive = queries::runs(store, &holders, now).await?;
         for holder in holders {
             if alive.iter().all(|run| run.id != holder || run.state.is_terminal()) {
                 guards::release_slot(store, repo, slots, holder.as_str(), now).await?;
@@ -245,7 +245,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
     }
 
     fn put(&self, run: &Run, loaded: u64) -> Result<RowWrite, StoreError> {
-        let (key, item) = rows::run_row(run, self.engine.policies().base())?;
+        let (key, item) = schema::run_row(run, self.engine.policies().base())?;
         Ok(RowWrite::Put { key, item, only_if: Condition::Version(loaded) })
     }
 
@@ -260,7 +260,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         change: impl FnOnce(Run) -> Result<Run, RunError>,
     ) -> Result<(), RetryableError> {
         let loaded = ctx.run.version;
-        let corrupt = |error: RunError| StoreError::Corrupt(rows::run_key(&ctx.run.id), error.to_string());
+        let corrupt = |error: RunError| StoreError::Corrupt(schema::run_key(&ctx.run.id), error.to_string());
         let run = change(ctx.run.clone()).map_err(corrupt)?;
         if run.version != loaded {
             self.write(&run, loaded).await?;
@@ -414,7 +414,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         // The replacement may exist already, with only the link missing.
         if let Some(id) = &record.vulnerability_id {
             let (repo, base, now) = (&record.id.repo, &record.base_branch, self.now());
-            let known = lookup::vulnerability(self.engine.store(), repo, base, id, now).await?;
+            let known = queries::vulnerability(self.engine.store(), repo, base, id, now).await?;
             for number in known.open {
                 if let Some(fresh) = self.engine.load(&PrId::new(repo.clone(), number), now).await?
                     && replacement::link(&self.engine, &fresh, now).await?.is_some()

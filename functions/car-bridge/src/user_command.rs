@@ -1,14 +1,14 @@
 //! Users' commands: check the permission, reply once, execute. Reactions: 👀 accepted, 🚀 done, 😕 rejected or failed.
 
 use domain::command::{Command, CommandMessage, CommandRequester, CommandSource, RepoPermission};
-use domain::comment;
 use domain::decide::FactOutcome;
 use domain::diagnosis::{DiagnosisInput, classify};
 use domain::event::{CommandRequest, FactKind};
 use domain::id::{PrId, RunId};
 use domain::pull_request::PullRequest;
-use domain::request::{NewRequest, ReconcileScope};
+use domain::reconcile_request::{NewRequest, ReconcileScope};
 use domain::run::RunTrigger;
+use domain::text;
 use jiff::{SignedDuration, Timestamp};
 use tracing::warn;
 
@@ -17,11 +17,11 @@ use platform::engine::ApplyResult;
 use platform::github::Reaction;
 use platform::guards;
 use platform::hash::stable_id;
-use platform::http::ApiError;
-use platform::lookup;
-use platform::outlets::{OutboundMessage, Publisher};
-use platform::requests;
+use platform::publish::{OutboundMessage, Publisher};
+use platform::queries;
+use platform::reconcile_request;
 use platform::store::Store;
+use platform::transport::ApiError;
 
 /// How long a user's permission is cached.
 const PERMISSION_TTL: SignedDuration = SignedDuration::from_mins(5);
@@ -116,7 +116,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         match command.command {
             Command::Status => {
                 let policy = self.engine.policies().for_repo(&pr.repo);
-                self.reply(command, &comment::status(&record, policy, self.now())).await?;
+                self.reply(command, &text::status(&record, policy, self.now())).await?;
             }
             Command::Explain => self.explain(command, &record).await?,
             Command::Hold => {}
@@ -174,10 +174,10 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
 
     async fn explain(&self, command: &CommandMessage, record: &PullRequest) -> Result<(), RetryableError> {
         let (policy, now) = (self.engine.policies().for_repo(&record.id.repo), self.now());
-        let vulnerability = lookup::vulnerability_of(self.engine.store(), record, now).await?;
+        let vulnerability = queries::vulnerability_of(self.engine.store(), record, now).await?;
         let case = DiagnosisInput { record, live: None, vulnerability: vulnerability.as_ref(), policy, now };
         self.request_reconcile(command, now).await?;
-        self.reply(command, &comment::explanation(record, &classify(&case), policy, now)).await
+        self.reply(command, &text::explanation(record, &classify(&case), policy, now)).await
     }
 
     /// `/explain` often means that something looks wrong, so the pull request is reconciled early. The reply does not wait for it.
@@ -190,7 +190,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         };
         let scope = ReconcileScope::One(command.pr());
         // Over the limit, the pull request is visited at its due date instead.
-        requests::enqueue(self.engine.store(), self.engine.policies(), (&scope, false), &ask, now).await?;
+        reconcile_request::enqueue(self.engine.store(), self.engine.policies(), (&scope, false), &ask, now).await?;
         Ok(())
     }
 

@@ -12,10 +12,10 @@ use domain::transient::{FailureClass, FailureSignals, classify};
 
 use crate::context::SweepContext;
 use crate::execution::ApplyError;
-use platform::http::ApiError;
 use platform::jenkins::{BuildMatch, BuildQuery, Jenkins, job_of, since_head};
-use platform::outlets::Publisher;
+use platform::publish::Publisher;
 use platform::store::Store;
+use platform::transport::ApiError;
 
 /// How much of the end of a log is read.
 const TAIL_BYTES: usize = 64 * 1024;

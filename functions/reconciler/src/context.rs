@@ -12,9 +12,9 @@ use platform::engine::Engine;
 use platform::engine::repo_registry::RepoRegistry;
 use platform::github::GitHub;
 use platform::jenkins::Jenkins;
-use platform::outlets::Publisher;
-use platform::requests;
-use platform::rows;
+use platform::publish::Publisher;
+use platform::reconcile_request;
+use platform::schema;
 use platform::store::{Condition, RowWrite, Store, StoreError};
 use platform::sweep_summary::SweepSummary;
 use tracing::{error, warn};
@@ -100,7 +100,7 @@ impl<'a, S: Store, O: Publisher> SweepContext<'a, S, O> {
 
     /// Writes a run, if it is unchanged since it was loaded.
     pub(crate) async fn put_run(&self, run: &Run, loaded: u64) -> Result<(), StoreError> {
-        let (key, item) = rows::run_row(run, self.policies().base())?;
+        let (key, item) = schema::run_row(run, self.policies().base())?;
         self.store().write(vec![RowWrite::Put { key, item, only_if: Condition::Version(loaded) }], self.now()).await
     }
 
@@ -134,7 +134,7 @@ impl<'a, S: Store, O: Publisher> SweepContext<'a, S, O> {
         if self.was_cancelled() {
             return true;
         }
-        match requests::is_cancel_requested(self.store(), &self.trigger.run, self.now()).await {
+        match reconcile_request::is_cancel_requested(self.store(), &self.trigger.run, self.now()).await {
             Ok(cancelled) => {
                 self.cancelled.store(cancelled, Ordering::Relaxed);
                 cancelled

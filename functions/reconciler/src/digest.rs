@@ -4,15 +4,15 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use domain::comment::{self, Notice};
 use domain::id::EffectId;
+use domain::text::{self, Notice};
 use jiff::Timestamp;
 use tokio::time::timeout;
 use tracing::warn;
 
 use platform::hash::stable_id;
-use platform::outlets::{Destination, OutboundMessage, PublishError, Publisher};
-use platform::rows;
+use platform::publish::{Destination, OutboundMessage, PublishError, Publisher};
+use platform::schema;
 use platform::store::versioned::write_if;
 use platform::store::{Condition, MAX_WRITES, RowWrite, Store, StoreError};
 
@@ -72,13 +72,13 @@ impl<O: Publisher> DigestingPublisher<O> {
         let sent = results.iter().filter(|result| result.is_ok()).count();
         let (mut delivered, mut deferred) = (Vec::new(), Vec::new());
         for (index, parcel) in held.iter().enumerate() {
-            let key = rows::effect_key(&EffectId::new(parcel.id.as_str()));
+            let key = schema::effect_key(&EffectId::new(parcel.id.as_str()));
             let result = results.get(if is_digest { 0 } else { index });
             if matches!(result, Some(Ok(()))) {
                 delivered.push(RowWrite::Delete { key, only_if: Condition::Always });
             } else {
                 warn!(effect = %parcel.id, ?result, "cannot send mail; left in outbox");
-                deferred.push(rows::set_due_at(key, later, Condition::Present));
+                deferred.push(schema::set_due_at(key, later, Condition::Present));
             }
         }
         for chunk in delivered.chunks(MAX_WRITES) {
@@ -100,7 +100,7 @@ fn digest(held: &[OutboundMessage]) -> OutboundMessage {
     let notices: Vec<&Notice> = held.iter().filter_map(notice_of).collect();
     OutboundMessage {
         id: format!("digest-{}", &stable_id(&ids)[..16]),
-        destination: Destination::Notice(comment::sweep::digest(&notices)),
+        destination: Destination::Notice(text::sweep::digest(&notices)),
     }
 }
 

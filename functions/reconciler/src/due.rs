@@ -7,9 +7,9 @@ use domain::pull_request::PullRequest;
 use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use platform::engine::EngineError;
-use platform::lookup;
-use platform::outlets::Publisher;
-use platform::rows::{self, DueEntry, DueSubject};
+use platform::publish::Publisher;
+use platform::queries;
+use platform::schema::{self, DueEntry, DueSubject};
 use platform::store::versioned::write_if;
 use platform::store::{Condition, Key, Store, StoreError};
 use platform::sweep_summary::SweepSummary;
@@ -48,7 +48,7 @@ pub(crate) async fn find(
     }
     let max = cx.policies().base().sweep.max_prs.max(1);
     let (mut due, mut prs) = (DueWork::default(), Vec::new());
-    for entry in lookup::due(cx.store(), max, cx.now()).await?.entries {
+    for entry in queries::due(cx.store(), max, cx.now()).await?.entries {
         match (&entry.subject, &cx.trigger.scope) {
             (DueSubject::Effect(id), ReconcileScope::All) => due.effects.push(id.clone()),
             (DueSubject::Run(id), ReconcileScope::All) => due.runs.push(id.clone()),
@@ -91,7 +91,7 @@ async fn on_base(
     summary: &mut SweepSummary,
 ) -> Result<Vec<PrId>, StoreError> {
     let now = cx.now();
-    let mut rest = lookup::open_on_base(cx.store(), repo, branch, now).await?.into_iter();
+    let mut rest = queries::open_on_base(cx.store(), repo, branch, now).await?.into_iter();
     let mut records = Vec::new();
     summary.due = count(rest.len());
     loop {
@@ -120,7 +120,7 @@ pub(crate) async fn defer(
     condition: Condition,
 ) -> Result<(), StoreError> {
     let now = cx.now();
-    write_if(cx.store(), rows::set_due_at(key, saturating_after(now, by), condition), now).await?;
+    write_if(cx.store(), schema::set_due_at(key, saturating_after(now, by), condition), now).await?;
     Ok(())
 }
 

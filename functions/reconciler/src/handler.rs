@@ -6,7 +6,7 @@ use std::time::Instant;
 use domain::id::RunId;
 use domain::run::RunTrigger;
 use jiff::Timestamp;
-use platform::outlets::Publisher;
+use platform::publish::Publisher;
 use platform::store::Store;
 use platform::telemetry::{LogRecord, MetricLog};
 use serde_json::{Value, json};

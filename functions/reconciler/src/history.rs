@@ -1,10 +1,10 @@
 //! Reads the remedies and events of a pull request for the escalation mail. The domain words them.
 
-use domain::comment::{EscalationHistory, sweep};
 use domain::id::PrId;
+use domain::text::{EscalationHistory, sweep};
 use jiff::Timestamp;
 
-use platform::lookup;
+use platform::queries;
 use platform::store::{Store, StoreError};
 
 /// How many of the newest remedies a mail lists.
@@ -15,8 +15,8 @@ const MAX_EVENTS: u32 = 30;
 /// The history, oldest first.
 pub(crate) async fn load<S: Store>(store: &S, pr: &PrId, now: Timestamp) -> Result<EscalationHistory, StoreError> {
     let (runs, events) = tokio::try_join!(
-        lookup::runs_of(store, Some(pr), None, MAX_REMEDIES, now),
-        lookup::events(store, pr, true, None, MAX_EVENTS, now),
+        queries::runs_of(store, Some(pr), None, MAX_REMEDIES, now),
+        queries::events(store, pr, true, None, MAX_EVENTS, now),
     )?;
     Ok(EscalationHistory {
         remedies: runs.entries.iter().rev().filter_map(sweep::remedy_line).collect(),

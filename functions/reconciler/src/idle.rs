@@ -7,11 +7,11 @@ use jiff::Timestamp;
 
 use crate::inventory::INVENTORY;
 use platform::store::{Store, StoreError};
-use platform::{breaker, guards, lookup};
+use platform::{breaker, guards, queries};
 
 /// Whether no sweep until then has work: no item and no inventory is due, and the breaker has no failure to evaluate.
 pub async fn is_idle<S: Store>(store: &S, policy: &Policy, until: Timestamp) -> Result<bool, StoreError> {
-    if !lookup::due(store, 1, until).await?.entries.is_empty() {
+    if !queries::due(store, 1, until).await?.entries.is_empty() {
         return Ok(false);
     }
     if guards::not_before(store, INVENTORY, until).await?.is_none() {

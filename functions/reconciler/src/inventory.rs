@@ -12,13 +12,13 @@ use jiff::SignedDuration;
 use platform::engine::{ApplyResult, replacement};
 use platform::github::{FailedDelivery, GitHub, OpenPullRequest};
 use platform::guards;
-use platform::http::ApiError;
-use platform::lookup;
-use platform::outlets::message::{QueueMessage, Task};
-use platform::outlets::{Destination, OutboundMessage, Publisher};
-use platform::rows;
+use platform::publish::queue_message::{QueueMessage, Task};
+use platform::publish::{Destination, OutboundMessage, Publisher};
+use platform::queries;
+use platform::schema;
 use platform::store::{Store, StoreError};
 use platform::sweep_summary::SweepSummary;
+use platform::transport::ApiError;
 use thiserror::Error;
 use tracing::{info, warn};
 
@@ -106,7 +106,7 @@ impl<S: Store, O: Publisher> Inventory<'_, S, O> {
             let listed = match self.cx.github.open_pulls(&repo, self.cx.policies().for_repo(&repo)).await {
                 Ok(listed) => listed,
                 // One inaccessible repository does not end the inventory.
-                Err(error @ (ApiError::Gone { .. } | ApiError::Refused { .. })) => {
+                Err(error @ (ApiError::NotFound { .. } | ApiError::Refused { .. })) => {
                     warn!(%repo, %error, "cannot list open pull requests");
                     self.summary.fail(&format!("inventory of {repo}"), &error);
                     continue;
@@ -134,7 +134,7 @@ impl<S: Store, O: Publisher> Inventory<'_, S, O> {
             }
             let (vulnerability, base) = (&pull.described.vulnerability_id, &pull.described.base_branch);
             if let Some(id) = vulnerability
-                && lookup::vulnerability(self.cx.store(), repo, base, id, self.cx.now()).await?.abandoned
+                && queries::vulnerability(self.cx.store(), repo, base, id, self.cx.now()).await?.abandoned
             {
                 continue;
             }
@@ -152,7 +152,7 @@ impl<S: Store, O: Publisher> Inventory<'_, S, O> {
                     }
                 }
                 Ok(_) => {}
-                Err(error) => defer_undecodable(self.cx, rows::record_key(&pull.id), error, self.summary).await?,
+                Err(error) => defer_undecodable(self.cx, schema::record_key(&pull.id), error, self.summary).await?,
             }
         }
         Ok(adopted)
@@ -160,7 +160,7 @@ impl<S: Store, O: Publisher> Inventory<'_, S, O> {
 
     /// The states of the recorded pull requests of a repository, by number.
     async fn known_states(&self, repo: &RepoName) -> Result<BTreeMap<u64, State>, StoreError> {
-        let listed = lookup::all_pull_requests(self.cx.store(), repo, usize::MAX, self.cx.now()).await?;
+        let listed = queries::all_pull_requests(self.cx.store(), repo, usize::MAX, self.cx.now()).await?;
         Ok(listed.into_iter().map(|entry| (entry.pr.number, entry.state)).collect())
     }
 

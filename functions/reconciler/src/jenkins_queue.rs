@@ -6,7 +6,7 @@ use domain::run::{Run, RunStep};
 use jiff::Timestamp;
 use platform::engine::EngineError;
 use platform::jenkins::{BuildHandle, BuildMatch, BuildQuery, Jenkins, MAX_CLOCK_SKEW, POLL_INTERVAL, job_of};
-use platform::outlets::Publisher;
+use platform::publish::Publisher;
 use platform::store::Store;
 use tracing::warn;
 

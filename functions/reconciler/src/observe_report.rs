@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use domain::comment::sweep as words;
+use domain::text::sweep as words;
 use jiff::{SignedDuration, Timestamp};
-use platform::outlets::Publisher;
-use platform::rows;
+use platform::publish::Publisher;
+use platform::schema;
 use platform::store::{Key, RowUpdate, RowWrite, Store, StoreError, TTL, number, set_of};
 use platform::sweep_summary::SweepSummary;
 use serde_dynamo::Item;
@@ -38,7 +38,7 @@ pub fn week_of(at: Timestamp) -> Timestamp {
 }
 
 fn key(week: Timestamp) -> Key {
-    Key::state(format!("OBSERVED#{}", rows::sort_time(week)))
+    Key::state(format!("OBSERVED#{}", schema::sort_time(week)))
 }
 
 fn members(item: &Item, attribute: &str) -> BTreeSet<String> {
@@ -85,7 +85,7 @@ async fn add<S: Store>(store: &S, seen: &ObservedWeek, now: Timestamp) -> Result
         let ttl = week_of(now).saturating_add(WEEK.saturating_mul(5)).unwrap_or(Timestamp::MAX);
         let set = BTreeMap::from([(TTL.to_owned(), number(ttl.as_second()))]);
         let change = RowUpdate { insert, set, ..RowUpdate::default() };
-        store.write(vec![RowWrite::Change { key: key(week_of(now)), change }], now).await?;
+        store.write(vec![RowWrite::Update { key: key(week_of(now)), change }], now).await?;
     }
     known.would_remedy.extend(seen.would_remedy.iter().cloned());
     known.would_escalate.extend(seen.would_escalate.iter().cloned());

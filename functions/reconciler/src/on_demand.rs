@@ -4,18 +4,18 @@
 
 use std::collections::BTreeSet;
 
-use domain::comment::sweep as words;
 use domain::id::{PrId, RepoName, RunId};
-use domain::request::{ReconcileRequest, ReconcileScope, RequestCompletion, RequestNextStep};
+use domain::reconcile_request::{ReconcileRequest, ReconcileScope, RequestCompletion, RequestNextStep};
 use domain::run::{Initiator, Run, RunStep, TransitionContext};
+use domain::text::sweep as words;
 use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use platform::engine::EngineError;
 use platform::guards::{self, LeaseResult, SlotResult};
-use platform::lookup;
-use platform::outlets::Publisher;
-use platform::requests::{self, StartOutcome, StartedRequest};
-use platform::rows;
+use platform::publish::Publisher;
+use platform::queries;
+use platform::reconcile_request::{self, StartOutcome, StartedRequest};
+use platform::schema;
 use platform::store::{Store, StoreError};
 use platform::sweep_summary::SweepSummary;
 use tracing::{info, warn};
@@ -122,7 +122,7 @@ impl<S: Store, O: Publisher> Reconciler<S, O> {
             Ok(slots) => slots,
             Err(later) => return Ok(later),
         };
-        let outcome = match requests::start(self.store(), policies, request, (holder, until), now).await {
+        let outcome = match reconcile_request::start(self.store(), policies, request, (holder, until), now).await {
             Ok(StartOutcome::Started(started)) => self.run_request(&started, holder, until).await,
             Ok(StartOutcome::NotYet { by, until }) => Ok(RequestOutcome::Deferred { by, until }),
             Ok(StartOutcome::Nothing) => Ok(RequestOutcome::Noop),
@@ -155,7 +155,7 @@ impl<S: Store, O: Publisher> Reconciler<S, O> {
         };
         let now = cx.now();
         let close = |run: Run, next: &RequestNextStep| closed_run(run, next, &report, pending.tries, cx.now());
-        let next = requests::complete(cx.store(), cx.policies(), started, end, close, now).await?;
+        let next = reconcile_request::complete(cx.store(), cx.policies(), started, end, close, now).await?;
         let summary = report.summary.sentence();
         info!(request = request.key(), run = %pending.run, coalesced = pending.stands_for, ?next, summary, "reconcile request completed");
         Ok(RequestOutcome::Done(Box::new(report.summary), report.compared))
@@ -219,10 +219,10 @@ async fn due_requests(
     summary: &mut SweepSummary,
 ) -> Result<Vec<ReconcileRequest>, StoreError> {
     let now = cx.now();
-    let mut found = lookup::requests(cx.store(), keys, now).await?;
+    let mut found = queries::requests(cx.store(), keys, now).await?;
     for key in keys.iter().filter(|key| found.iter().all(|request| request.key() != **key)) {
-        if let Err(error) = requests::load(cx.store(), key, now).await {
-            defer_undecodable(cx, rows::request_key(key), EngineError::Store(error), summary).await?;
+        if let Err(error) = reconcile_request::load(cx.store(), key, now).await {
+            defer_undecodable(cx, schema::request_key(key), EngineError::Store(error), summary).await?;
         }
     }
     found.sort_by_key(|request| (request.due_at(), request.key()));
@@ -233,7 +233,7 @@ async fn due_requests(
 fn next_round(requests: Vec<ReconcileRequest>, at_once: usize) -> (Vec<ReconcileRequest>, Vec<ReconcileRequest>) {
     let (mut round, mut rest): (Vec<ReconcileRequest>, Vec<ReconcileRequest>) = (Vec::new(), Vec::new());
     let needs_slot = |request: &ReconcileRequest| Execution::from(request).needs_slot();
-    for request in requests {
+    for request in reconcile_request {
         let taken = round.iter().any(|other| needs_slot(other) && other.scope.repo() == request.scope.repo());
         let fits = round.len() < at_once && !(taken && needs_slot(&request));
         if fits { round.push(request) } else { rest.push(request) }

@@ -4,8 +4,8 @@
 use domain::id::EffectId;
 use futures_util::future::join_all;
 use jiff::SignedDuration;
-use platform::outlets::Publisher;
-use platform::rows;
+use platform::publish::Publisher;
+use platform::schema;
 use platform::store::{Condition, Store, StoreError};
 use platform::sweep_summary::SweepSummary;
 
@@ -32,9 +32,9 @@ pub(crate) async fn redeliver(
                 Ok(false) if cx.engine.publisher().is_held(id) => {}
                 Ok(false) => {
                     summary.undelivered += 1;
-                    defer(cx, rows::effect_key(id), EFFECT_RETRY_AFTER, Condition::Present).await?;
+                    defer(cx, schema::effect_key(id), EFFECT_RETRY_AFTER, Condition::Present).await?;
                 }
-                Err(error) => defer_undecodable(cx, rows::effect_key(id), error, summary).await?,
+                Err(error) => defer_undecodable(cx, schema::effect_key(id), error, summary).await?,
             }
         }
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use domain::id::RunId;
 use domain::policy::Policies;
-use domain::request::{NewRequest, ReconcileRequest, RequestState};
+use domain::reconcile_request::{NewRequest, ReconcileRequest, RequestState};
 use domain::run::{Initiator, Run, RunState, RunTrigger, TransitionContext};
 use jiff::Timestamp;
 use platform::clock::Clock;
@@ -15,14 +15,14 @@ use platform::engine::Engine;
 use platform::engine::repo_registry::RepoRegistry;
 use platform::github::GitHub;
 use platform::guards::{self, LeaseResult};
-use platform::http::Transport;
 use platform::jenkins::Jenkins;
-use platform::outlets::Publisher;
-use platform::requests::{self, EnqueueOutcome};
-use platform::rows;
+use platform::publish::Publisher;
+use platform::reconcile_request::{self, EnqueueOutcome};
+use platform::schema;
 use platform::store::versioned::write_if;
 use platform::store::{Condition, RowWrite, Store, StoreError};
 use platform::sweep_summary::SweepSummary;
+use platform::transport::Transport;
 use thiserror::Error;
 use tracing::warn;
 
@@ -138,7 +138,7 @@ impl<S: Store, O: Publisher> Reconciler<S, O> {
             trigger: trigger.kind,
             requested_by: trigger.requested_by.clone(),
         };
-        match requests::enqueue(store, policies, (&trigger.scope, trigger.dry_run), &new_request, now).await? {
+        match reconcile_request::enqueue(store, policies, (&trigger.scope, trigger.dry_run), &new_request, now).await? {
             EnqueueOutcome::Queued(_) | EnqueueOutcome::AlreadyKnown(RequestState::Waiting | RequestState::Running) => {
             }
             EnqueueOutcome::AlreadyKnown(RequestState::Finished) => return Ok(SweepOutcome::DuplicateTrigger),
@@ -146,7 +146,9 @@ impl<S: Store, O: Publisher> Reconciler<S, O> {
             EnqueueOutcome::OverLimit(why) => return Ok(SweepOutcome::RateLimited(why)),
         }
         let key = ReconcileRequest::key_of(&trigger.scope, trigger.dry_run);
-        let Some(request) = requests::load(store, &key, now).await? else { return Ok(SweepOutcome::DuplicateTrigger) };
+        let Some(request) = reconcile_request::load(store, &key, now).await? else {
+            return Ok(SweepOutcome::DuplicateTrigger);
+        };
         if let Some(newer) = request.waiting().filter(|pending| pending.run != trigger.run) {
             return Ok(SweepOutcome::Superseded { by: newer.run.clone() });
         }
@@ -181,7 +183,7 @@ impl<S: Store, O: Publisher> Reconciler<S, O> {
         now: Timestamp,
     ) -> Result<Option<Run>, StoreError> {
         let run = started_run(trigger, deadline, now);
-        let (key, item) = rows::run_row(&run, self.engine.policies().base())?;
+        let (key, item) = schema::run_row(&run, self.engine.policies().base())?;
         let first = write_if(self.store(), RowWrite::Put { key, item, only_if: Condition::Absent }, now).await?;
         Ok(first.then_some(run))
     }

@@ -2,7 +2,6 @@
 //! escalation, or no action.
 
 use domain::breaker::{BreakerPermit, ProbeOutcome, SKIPPED_LOG};
-use domain::comment::{self, EscalationHistory};
 use domain::decide::FactOutcome;
 use domain::diagnosis::{Classification, Diagnosis, DiagnosisInput, classify};
 use domain::event::{DiagnosisFact, EventKind, FactKind};
@@ -11,14 +10,15 @@ use domain::policy::{Mode, Policy};
 use domain::pull_request::{PullRequest, Vulnerability};
 use domain::snapshot::{LiveStatus, Mergeability};
 use domain::state::{State, Strategy};
+use domain::text::{self, EscalationHistory};
 use futures_util::future::join_all;
 use jiff::SignedDuration;
 use platform::breaker;
 use platform::engine::ApplyResult;
 use platform::hash::stable_id;
 use platform::jenkins::build_of;
-use platform::lookup;
-use platform::outlets::Publisher;
+use platform::publish::Publisher;
+use platform::queries;
 use platform::store::{Store, StoreError};
 use platform::sweep_summary::{PlannedAction, SkipReason, SweepSummary};
 use tracing::info;
@@ -139,7 +139,7 @@ impl<S: Store, O: Publisher> Remediation<'_, S, O> {
         {
             return Ok((self.cx.skip(record, deferral).await?, None));
         }
-        let why = comment::diagnosis(&diagnosis);
+        let why = text::diagnosis(&diagnosis);
         // In a dry run a claim that fails is still listed as a plan.
         let (outcome, what) = match self.claim(record, diagnosis, vulnerability, strategy).await {
             Ok(done) => done,
@@ -191,7 +191,7 @@ impl<S: Store, O: Publisher> Remediation<'_, S, O> {
             };
         }
         let vulnerability = if live.mergeable == Mergeability::Conflicting && !busy {
-            lookup::vulnerability_of(self.cx.store(), record, now).await?
+            queries::vulnerability_of(self.cx.store(), record, now).await?
         } else {
             None
         };

@@ -10,9 +10,9 @@ use domain::state::Strategy;
 use jiff::SignedDuration;
 use platform::breaker::{self, RemedyOutcome};
 use platform::engine::{EngineError, replacement};
-use platform::lookup;
-use platform::outlets::{OutboundMessage, Publisher};
-use platform::rows;
+use platform::publish::{OutboundMessage, Publisher};
+use platform::queries;
+use platform::schema;
 use platform::store::{Condition, Store, StoreError};
 use platform::sweep_summary::SweepSummary;
 use tracing::{info, warn};
@@ -36,11 +36,11 @@ pub(crate) async fn recover<S: Store, O: Publisher>(
     ids: &[RunId],
     summary: &mut SweepSummary,
 ) -> Result<(), StoreError> {
-    let runs = lookup::runs(cx.store(), ids, cx.now()).await?;
+    let runs = queries::runs(cx.store(), ids, cx.now()).await?;
     for id in ids.iter().filter(|id| runs.iter().all(|run| run.id != **id)) {
         // Deleted meanwhile, or undecodable: reading it alone shows which.
         if let Err(error) = cx.engine.run(id, cx.now()).await {
-            defer_undecodable(cx, rows::run_key(id), error, summary).await?;
+            defer_undecodable(cx, schema::run_key(id), error, summary).await?;
         }
     }
     let mut recovery = RunRecovery { cx, jenkins: JenkinsQueue { cx, is_unavailable: false }, summary };
@@ -48,7 +48,7 @@ pub(crate) async fn recover<S: Store, O: Publisher>(
         if cx.is_late(recovery.summary) {
             return Ok(());
         }
-        let key = rows::run_key(&run.id);
+        let key = schema::run_key(&run.id);
         if let Err(error) = recovery.recover(run).await {
             match error {
                 EngineError::WriteConflict { .. } => {}
@@ -103,7 +103,7 @@ impl<S: Store, O: Publisher> RunRecovery<'_, S, O> {
     /// Resends the message. The run is due again in a minute, unless the Car Bridge advances it before.
     async fn resume(&mut self, run: &Run) -> Result<(), EngineError> {
         let unchanged = Condition::Version(run.version);
-        defer(self.cx, rows::run_key(&run.id), RUN_RETRY_AFTER, unchanged).await?;
+        defer(self.cx, schema::run_key(&run.id), RUN_RETRY_AFTER, unchanged).await?;
         self.resend(run).await;
         Ok(())
     }

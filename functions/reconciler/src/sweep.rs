@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use domain::id::PrId;
 use domain::run::{Run, RunStep, RunTrigger};
 use jiff::Timestamp;
-use platform::outlets::Publisher;
+use platform::publish::Publisher;
 use platform::store::Store;
 use platform::sweep_summary::SweepSummary;
 

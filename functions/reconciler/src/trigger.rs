@@ -1,8 +1,8 @@
 //! Sweep triggers: the schedule, or a reconcile request. The same trigger has the same run id, so it starts one sweep.
 
 use domain::id::RunId;
-pub use domain::request::ReconcileScope;
-use domain::request::{PendingRequest, ReconcileRequest};
+pub use domain::reconcile_request::ReconcileScope;
+use domain::reconcile_request::{PendingRequest, ReconcileRequest};
 use domain::run::RunTrigger;
 use jiff::Timestamp;
 

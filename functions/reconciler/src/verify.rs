@@ -8,10 +8,10 @@ use domain::pull_request::PullRequest;
 use domain::snapshot::{LiveStatus, Snapshot};
 use futures_util::future::join_all;
 use platform::github::{GitHub, SnapshotError};
-use platform::http::ApiError;
-use platform::outlets::Publisher;
+use platform::publish::Publisher;
 use platform::store::{Store, StoreError};
 use platform::sweep_summary::{SkipReason, SweepSummary};
+use platform::transport::ApiError;
 use tracing::{info, warn};
 
 use crate::context::SweepContext;

@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 use domain::id::PrId;
 use domain::pull_request::PullRequest;
 use domain::state::Strategy;
-use platform::lookup;
-use platform::outlets::Publisher;
-use platform::rows;
+use platform::publish::Publisher;
+use platform::queries;
+use platform::schema;
 use platform::store::{Store, StoreError};
 use platform::sweep_summary::{SkipReason, SweepSummary};
 
@@ -74,7 +74,7 @@ pub(crate) async fn visit<S: Store, O: Publisher>(
         return Ok(());
     }
     let now = cx.now();
-    let mut records = lookup::records(cx.store(), prs, now).await?;
+    let mut records = queries::records(cx.store(), prs, now).await?;
     defer_missing(cx, prs, &records, summary).await?;
     records.sort_by_cached_key(|record| {
         let first = (record.is_merge_ready(), record.priority_score(now));
@@ -116,7 +116,7 @@ async fn defer_missing(
 ) -> Result<(), StoreError> {
     for pr in prs.iter().filter(|pr| records.iter().all(|record| record.id != **pr)) {
         if let Err(error) = cx.engine.load(pr, cx.now()).await {
-            defer_undecodable(cx, rows::record_key(pr), error, summary).await?;
+            defer_undecodable(cx, schema::record_key(pr), error, summary).await?;
         }
     }
     Ok(())

@@ -13,7 +13,7 @@ use http::request::Parts;
 use http::{HeaderMap, Method, Response};
 use jiff::Timestamp;
 use platform::engine::Engine;
-use platform::outlets::Publisher;
+use platform::publish::Publisher;
 use platform::secrets::SecretRefresher;
 use platform::store::Store;
 use platform::telemetry::MetricLog;

@@ -6,15 +6,15 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use domain::command::CommandMessage;
-use domain::comment::sweep as words;
 use domain::decide::FactOutcome;
 use domain::event::{Fact, FactKind};
 use domain::id::{CommandId, EventId, PrId, RepoName, RunId};
 use domain::policy::Policies;
 use domain::pull_request::PullRequest;
-use domain::request::{NewRequest, ReconcileScope};
+use domain::reconcile_request::{NewRequest, ReconcileScope};
 use domain::run::RunTrigger;
 use domain::state::State;
+use domain::text::sweep as words;
 use domain::time::saturating_after;
 use jiff::{SignedDuration, Timestamp};
 use thiserror::Error;
@@ -24,10 +24,10 @@ use platform::engine::ingest::apply_fact;
 use platform::engine::repo_registry::RepoRegistry;
 use platform::engine::{ApplyResult, Engine, EngineError};
 use platform::hash::stable_id;
-use platform::lookup;
-use platform::outlets::message::QueueMessage;
-use platform::outlets::{Destination, OutboundMessage, PublishError, Publisher};
-use platform::requests;
+use platform::publish::queue_message::QueueMessage;
+use platform::publish::{Destination, OutboundMessage, PublishError, Publisher};
+use platform::queries;
+use platform::reconcile_request;
 use platform::store::{Key, Store, StoreError};
 
 /// Facts of one webhook that are applied immediately; a commit can be the head of many pull requests.
@@ -178,7 +178,7 @@ impl<S: Store, O: Publisher> Ingester<S, O> {
         let numbers = match &news.selector {
             PrSelector::Base(branch) => return Ok(Recipients::NoneFound(format!("push to `{branch}`"))),
             PrSelector::Head(head) => {
-                let numbers = lookup::by_head(self.engine.store(), repo, head, now).await?;
+                let numbers = queries::by_head(self.engine.store(), repo, head, now).await?;
                 if numbers.is_empty() {
                     let why = format!("{} is not the head of a managed pull request", head.short());
                     return Ok(Recipients::NoneFound(why));
@@ -210,7 +210,7 @@ impl<S: Store, O: Publisher> Ingester<S, O> {
         news: &WebhookFact,
         now: Timestamp,
     ) -> Result<IngestResult, IngestError> {
-        if !lookup::has_open_on_base(self.engine.store(), repo, branch, now).await? {
+        if !queries::has_open_on_base(self.engine.store(), repo, branch, now).await? {
             return Ok(IngestResult::result(
                 IngestStatus::Ignored,
                 format!("no managed pull request is based on `{branch}`"),
@@ -235,21 +235,22 @@ impl<S: Store, O: Publisher> Ingester<S, O> {
         // A redelivery produces the same run id; the hash keeps it valid in a URL.
         let run = RunId::new(format!("asked-{}", &stable_id(&[id.as_str(), &scope.to_string()])[..20]));
         let ask = NewRequest { run: run.clone(), at, trigger: RunTrigger::Webhook, requested_by: None };
-        let enqueued = requests::enqueue(self.engine.store(), &self.policies, (scope, false), &ask, now).await?;
+        let enqueued =
+            reconcile_request::enqueue(self.engine.store(), &self.policies, (scope, false), &ask, now).await?;
         Ok(match enqueued {
-            requests::EnqueueOutcome::Queued(pending) => {
+            reconcile_request::EnqueueOutcome::Queued(pending) => {
                 let secs = pending.due_at.duration_since(now).as_secs().max(0);
                 let reason =
                     format!("reconcile of {scope} in about {secs} s; {} requests coalesced", pending.stands_for);
                 IngestResult { run: Some(run), ..IngestResult::result(IngestStatus::Applied, reason) }
             }
-            requests::EnqueueOutcome::AlreadyKnown(_) => {
+            reconcile_request::EnqueueOutcome::AlreadyKnown(_) => {
                 IngestResult::result(IngestStatus::Duplicate, format!("{id} was already received"))
             }
-            requests::EnqueueOutcome::Superseded { by } => {
+            reconcile_request::EnqueueOutcome::Superseded { by } => {
                 IngestResult::result(IngestStatus::Superseded, words::superseded(&by))
             }
-            requests::EnqueueOutcome::OverLimit(why) => IngestResult::result(IngestStatus::Throttled, why),
+            reconcile_request::EnqueueOutcome::OverLimit(why) => IngestResult::result(IngestStatus::Throttled, why),
         })
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use lambda_http::{Error, Request, tracing};
 use platform::env::ConfigError;
-use platform::outlets::Publisher;
+use platform::publish::Publisher;
 use platform::secrets::{SecretEnv, SecretRefresher};
 use platform::store::Store;
 use platform::{api_gateway, aws, env};

@@ -9,8 +9,8 @@ use jiff::{SignedDuration, Timestamp};
 use platform::clients;
 use platform::env::Environment;
 use platform::github::{AppWebhook, FailedDelivery, GitHub, GitHubApp};
-use platform::http::ApiError;
 use platform::jenkins::{Jenkins, JenkinsJob};
+use platform::transport::ApiError;
 
 /// Repositories that are checked one by one; the others are most likely like these.
 const MAX_REPOS: usize = 20;

@@ -9,7 +9,7 @@ use axum::body::{Body, to_bytes};
 use domain::id::RunId;
 use fakes::FakePrId;
 use http::{Method, Request, StatusCode};
-use platform::rows;
+use platform::schema;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
@@ -156,6 +156,6 @@ impl Cluster {
             return locked(&self.shared.queue).kept_all(&locked(&boundary.process.invocation).queued);
         }
         let run = reply.body["run_id"].as_str();
-        run.is_none_or(|run| self.shared.peek(&rows::run_key(&RunId::new(run))).is_some())
+        run.is_none_or(|run| self.shared.peek(&schema::run_key(&RunId::new(run))).is_some())
     }
 }

@@ -6,7 +6,7 @@ use domain::pull_request::PullRequest;
 use domain::state::{State, Substatus};
 use fakes::{FakePrId, PullState};
 use jiff::Timestamp;
-use platform::rows;
+use platform::schema;
 use platform::store::{Index, Query, QuerySource, Store};
 
 use crate::invariants::Invariant;
@@ -27,8 +27,8 @@ pub(crate) type NotFinal = (Invariant, String);
 
 /// Reads the record without faults.
 fn record_of(shared: &SharedState, pr: &FakePrId) -> Option<PullRequest> {
-    let key = rows::record_key(&pr.to_string().parse::<PrId>().ok()?);
-    rows::read(&key, &shared.peek(&key)?).ok()
+    let key = schema::record_key(&pr.to_string().parse::<PrId>().ok()?);
+    schema::read(&key, &shared.peek(&key)?).ok()
 }
 
 pub(crate) fn final_state(shared: &SharedState, pr: &FakePrId) -> Result<FinalState, NotFinal> {
@@ -90,7 +90,7 @@ fn escalated(shared: &SharedState, pr: &FakePrId, record: &PullRequest) -> Resul
 /// Effects and runs that are still due; sweeps' own runs aside, since a sweep is always under way or due.
 pub(crate) async fn left_behind(shared: &SharedState) -> Vec<String> {
     let mut left = Vec::new();
-    for partition in rows::due_shards() {
+    for partition in schema::due_shards() {
         let query = Query {
             from: QuerySource::Index(Index::Due),
             partition,

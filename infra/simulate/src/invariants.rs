@@ -4,14 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use domain::breaker::{Breaker, BreakerState};
-use domain::comment::Notice;
 use domain::event::{Event, EventKind};
 use domain::id::{PrId, RunId};
 use domain::policy::Policies;
 use domain::state::State;
+use domain::text::Notice;
 use fakes::{AuditEntry, AuditedAction, FakePrId, Fakes};
 use jiff::Timestamp;
-use platform::rows;
+use platform::schema;
 use platform::store::{Index, Key, RowWrite, TTL, Table, VERSION, number_of, text_of};
 use serde_dynamo::{AttributeValue, Item};
 use serde_json::Value;
@@ -206,7 +206,7 @@ impl InvariantChecker {
         let summary = |write: &RowWrite| {
             let RowWrite::Put { key, item, .. } = write else { return None };
             if key.table == Table::Events {
-                let event = rows::read(key, item).map_err(|error| error.to_string());
+                let event = schema::read(key, item).map_err(|error| error.to_string());
                 return Some(WriteSummary::Event(key.clone(), event.map(Box::new)));
             }
             if let Some(pr) = key.partition.strip_prefix("PR#") {
@@ -219,7 +219,7 @@ impl InvariantChecker {
             if key.partition.starts_with("REQ#") {
                 return Some(WriteSummary::Request(key.clone()));
             }
-            let breaker: Option<Breaker> = (key.partition == "BREAKER").then(|| rows::read(key, item).ok()).flatten();
+            let breaker: Option<Breaker> = (key.partition == "BREAKER").then(|| schema::read(key, item).ok()).flatten();
             breaker.map(|breaker| WriteSummary::Breaker(breaker.state))
         };
         writes.iter().filter_map(summary).collect()
@@ -536,7 +536,7 @@ mod tests {
         let mut item = Item::default();
         let body = serde_dynamo::to_attribute_value(&event).unwrap();
         item.inner_mut().insert("body".to_owned(), body);
-        vec![RowWrite::Put { key: rows::event_key(&event), item, only_if: platform::store::Condition::Always }]
+        vec![RowWrite::Put { key: schema::event_key(&event), item, only_if: platform::store::Condition::Always }]
     }
 
     fn found(checker: &mut InvariantChecker, writes: &[RowWrite]) -> Vec<Invariant> {

@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use domain::policy::Policies;
 use http::Request;
 use jiff::Timestamp;
-use platform::outlets::{OutboundMessage, PublishError, Publisher};
+use platform::publish::{OutboundMessage, PublishError, Publisher};
 use platform::telemetry::MetricLog;
 use serde_json::Value;
 use testbed::MemoryStore;

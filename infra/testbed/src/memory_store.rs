@@ -100,7 +100,7 @@ impl Tables {
         match write {
             RowWrite::Put { key, item, .. } => self.put(&key, item),
             RowWrite::Delete { key, .. } => self.remove(&key),
-            RowWrite::Change { key, change } => {
+            RowWrite::Update { key, change } => {
                 let mut item = self.rows.get(&key).cloned().unwrap_or_default();
                 apply_change(&key, &mut item, change)?;
                 self.put(&key, item);

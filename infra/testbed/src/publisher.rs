@@ -5,9 +5,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use domain::bus::DetailType;
-use domain::comment::Notice;
-use platform::outlets::message::QueueMessage;
-use platform::outlets::{Destination, OutboundMessage, PublishError, Publisher};
+use domain::text::Notice;
+use platform::publish::queue_message::QueueMessage;
+use platform::publish::{Destination, OutboundMessage, PublishError, Publisher};
 
 use crate::{Faults, SharedFakes, locked};
 

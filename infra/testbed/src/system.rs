@@ -8,24 +8,24 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use bytes::Bytes;
 use car_bridge::{CarBridge, MessageOutcome, RetryableError};
 use domain::breaker::minute_of;
-use domain::comment::Notice;
 use domain::event::{Event, EventKind};
 use domain::id::{PrId, RunId};
 use domain::policy::Policies;
 use domain::pull_request::PullRequest;
 use domain::state::State;
+use domain::text::Notice;
 use fakes::{FakePrId, FakeSettings, Fakes, NewPullRequest, WebhookDelivery};
 use http::{Request, Response};
 use jiff::{SignedDuration, Timestamp};
 use platform::clock::Clock;
 use platform::engine::Engine;
 use platform::github::{Credentials, GitHub};
-use platform::http::Transport;
 use platform::jenkins::Jenkins;
-use platform::lookup;
-use platform::outlets::message::QueueMessage;
+use platform::publish::queue_message::QueueMessage;
+use platform::queries;
 use platform::sweep_summary::SweepSummary;
 use platform::telemetry::MetricLog;
+use platform::transport::Transport;
 use reconciler::{Reconciler, SweepOutcome, SweepTrigger};
 use webhook::WebhookHandler;
 use webhook::github::BotIdentity;
@@ -391,7 +391,7 @@ impl Testbed {
     }
 
     pub async fn find(&self, pr: &FakePrId) -> Option<PullRequest> {
-        lookup::records(&self.store.store, &[pr_id(pr)], self.now()).await.expect("a store").pop()
+        queries::records(&self.store.store, &[pr_id(pr)], self.now()).await.expect("a store").pop()
     }
 
     pub async fn state(&self, pr: &FakePrId) -> Option<State> {
@@ -400,7 +400,7 @@ impl Testbed {
 
     /// What the log of a pull request has.
     pub async fn log(&self, pr: &FakePrId) -> Vec<Event> {
-        lookup::events(&self.store.store, &pr_id(pr), false, None, 1_000, self.now()).await.expect("a store").entries
+        queries::events(&self.store.store, &pr_id(pr), false, None, 1_000, self.now()).await.expect("a store").entries
     }
 
     pub async fn logged(&self, pr: &FakePrId, kind: EventKind) -> Vec<Event> {

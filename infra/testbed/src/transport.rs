@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
-use platform::http::{BoxError, Transport};
+use platform::transport::{BoxError, Transport};
 use serde_json::Value;
 
 use crate::{Faults, SharedFakes, locked};

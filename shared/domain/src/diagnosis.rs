@@ -5,13 +5,13 @@
 use jiff::Timestamp;
 
 use crate::budget;
-use crate::comment;
 use crate::id::Sha;
 use crate::policy::{BehindRule, Policy};
 use crate::pull_request::{PullRequest, Vulnerability};
 use crate::signals::PolicyVerdict;
 use crate::snapshot::{BuildStatus, LiveStatus, Mergeability};
 use crate::state::{State, Strategy, Substatus};
+use crate::text;
 use crate::time::saturating_after;
 
 /// The input of the classifier.
@@ -202,7 +202,7 @@ impl DiagnosisInput<'_> {
     }
 
     fn time_in_state(&self) -> String {
-        comment::time_in_state(self.state(), self.now.duration_since(self.record.state_since))
+        text::time_in_state(self.state(), self.now.duration_since(self.record.state_since))
     }
 
     fn last_retrigger(&self, strategy: Strategy) -> Option<Timestamp> {
@@ -244,7 +244,7 @@ fn checks_failed_transient(case: &DiagnosisInput<'_>) -> Option<RuleFinding> {
     let Some(since) = case.record.signals.running_since(case.record.required(case.policy)) else {
         return Some(finding);
     };
-    let evidence = format!("other checks have been running since {}", comment::time(since));
+    let evidence = format!("other checks have been running since {}", text::time(since));
     let threshold = case.policy.threshold(State::ChecksRunning)?;
     if case.now < saturating_after(since, threshold) {
         return Some(RuleFinding { classification: Classification::NoAction, ..finding }.and(evidence));
@@ -269,7 +269,7 @@ fn checks_failed(
     }
     let mut finding = RuleFinding { evidence: Vec::new(), ..RuleFinding::new(classification, "") };
     for check in case.record.signals.failed_checks(case.record.required(case.policy)) {
-        finding = finding.and(comment::failed_check(check));
+        finding = finding.and(text::failed_check(check));
     }
     if finding.evidence.is_empty() {
         finding = finding.and("checks are recorded as failed");
@@ -289,7 +289,7 @@ fn policy_bot_stale(case: &DiagnosisInput<'_>) -> Option<RuleFinding> {
     (waiting && !answered && case.is_overdue()).then(|| {
         RuleFinding::new(Classification::RetriggerPolicyBot, case.time_in_state()).and(match retriggered_at {
             None => "Policy Bot has reported no result since the checks passed".to_owned(),
-            Some(at) => format!("Policy Bot has reported no result since it was retriggered at {}", comment::time(at)),
+            Some(at) => format!("Policy Bot has reported no result since it was retriggered at {}", text::time(at)),
         })
     })
 }
@@ -297,13 +297,13 @@ fn policy_bot_stale(case: &DiagnosisInput<'_>) -> Option<RuleFinding> {
 /// 6. POLICY_FAILED by separation of duties alone, which can be a matter of timing.
 fn policy_failed_sod(case: &DiagnosisInput<'_>) -> Option<RuleFinding> {
     let sod = case.state() == State::PolicyFailed && case.record.substatus == Some(Substatus::SodFailure);
-    sod.then(|| RuleFinding::new(Classification::RetriggerSodCheck, comment::policy_text(case.record)))
+    sod.then(|| RuleFinding::new(Classification::RetriggerSodCheck, text::policy_text(case.record)))
 }
 
 /// 7. POLICY_FAILED by any other policy, which needs a person.
 fn policy_failed_other(case: &DiagnosisInput<'_>) -> Option<RuleFinding> {
     let other = case.state() == State::PolicyFailed && case.record.substatus != Some(Substatus::SodFailure);
-    other.then(|| RuleFinding::new(Classification::NeedsIntervention, comment::policy_text(case.record)))
+    other.then(|| RuleFinding::new(Classification::NeedsIntervention, text::policy_text(case.record)))
 }
 
 /// 8. Policy passed, and no approval for longer than the threshold.
@@ -322,7 +322,7 @@ fn automerge_bot_stale(case: &DiagnosisInput<'_>) -> Option<RuleFinding> {
     (case.state() == State::Approved && !attempted && case.is_overdue()).then(|| {
         RuleFinding::new(Classification::RetriggerMerge, case.time_in_state()).and(match merge {
             None => "Automerge Bot has not attempted to merge this head".to_owned(),
-            Some(report) => format!("the merge attempt at {} failed: {}", comment::time(report.at), report.text),
+            Some(report) => format!("the merge attempt at {} failed: {}", text::time(report.at), report.text),
         })
     })
 }
@@ -355,13 +355,13 @@ fn checks_running_too_long(case: &DiagnosisInput<'_>) -> Option<RuleFinding> {
                 Classification::RetryChecks,
                 format!(
                     "the Jenkins build has been running since {}: it hangs, and will be stopped first",
-                    comment::time(since)
+                    text::time(since)
                 ),
             )
         },
         Some(BuildStatus::Building { since }) => RuleFinding::new(
             Classification::NoAction,
-            format!("the Jenkins build is still running, since {}", comment::time(since)),
+            format!("the Jenkins build is still running, since {}", text::time(since)),
         ),
         Some(BuildStatus::Unreachable) | None if case.record.inconclusive_visits >= MAX_SKIPS => RuleFinding::new(
             Classification::NeedsIntervention,
@@ -406,7 +406,7 @@ mod tests {
     use crate::event::FactKind;
     use crate::pull_request::DroppedRemedies;
     use crate::signals::{CheckVerdict, MergeReport};
-    use crate::tests::world::{PullRequestStory, approved, merging, minutes, policy_says, run_of, sha};
+    use crate::tests::fixture::{PullRequestStory, approved, merging, minutes, policy_says, run_of, sha};
 
     /// A healthy pull request: no conflicts, up to date, Jenkins not read.
     const FINE: LiveStatus =

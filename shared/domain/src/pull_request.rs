@@ -399,7 +399,7 @@ mod tests {
     use super::*;
     use crate::policy::Policies;
     use crate::signals::CheckVerdict;
-    use crate::tests::world::{PullRequestStory, acting, minutes, run_of, sha, start};
+    use crate::tests::fixture::{PullRequestStory, acting, minutes, run_of, sha, start};
 
     const SECOND: SignedDuration = SignedDuration::from_secs(1);
     const DAY: SignedDuration = SignedDuration::from_hours(24);

@@ -123,7 +123,7 @@ mod tests {
     use crate::pull_request::ActiveRun;
     use crate::signals::{CheckReport, CheckVerdict, MergeReport};
     use crate::state::Substatus;
-    use crate::tests::world::{PullRequestStory, acting, approved, merging, minutes, policy_says, run_of, sha};
+    use crate::tests::fixture::{PullRequestStory, acting, approved, merging, minutes, policy_says, run_of, sha};
 
     /// A pull request in this state whose remedy was claimed and accepted.
     fn with_accepted_run(state: State, strategy: Strategy) -> PullRequestStory {

@@ -12,15 +12,15 @@ use crate::budget::is_zero;
 use crate::id::{PrId, RunId, Sha};
 use crate::state::Strategy;
 
+mod command_context;
 mod error;
 mod lifecycle;
 mod recovery;
-mod said;
 
+pub use command_context::CommandContext;
 pub use error::RunError;
 pub use lifecycle::{Initiator, RunState, RunTransition, TransitionContext};
 pub use recovery::{ResumePlan, RunRecoveryAction, RunStep, StepOnResume, StepStatus};
-pub use said::CommandContext;
 
 /// The message of a run that is still pending after this time counts as lost and is sent again.
 const RESEND_AFTER: SignedDuration = SignedDuration::from_mins(1);

@@ -12,9 +12,9 @@ use aws_sdk_secretsmanager::error::{DisplayErrorContext, ProvideErrorMetadata};
 use jiff::Timestamp;
 
 use crate::env::{ConfigError, Environment, ProcessEnv};
-use crate::outlets::aws::{AwsPublisher, AwsTargets};
-use crate::outlets::dlq::DeadLetterQueue;
-use crate::outlets::sqs_dlq::SqsDlq;
+use crate::publish::aws::{AwsPublisher, AwsTargets};
+use crate::publish::dead_letters::DeadLetterQueue;
+use crate::publish::sqs_dead_letters::SqsDlq;
 use crate::secrets::{FetchError, SecretEnv};
 use crate::store::dynamo::DynamoStore;
 use crate::store::dynamo::tables::TableNames;

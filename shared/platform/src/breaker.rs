@@ -11,7 +11,7 @@ use domain::time::saturating_after;
 use jiff::{SignedDuration, Timestamp};
 use serde_dynamo::Item;
 
-use crate::rows;
+use crate::schema;
 use crate::store::versioned::{self, Versioned};
 use crate::store::{Key, RowUpdate, RowWrite, Store, StoreError, TTL, number, set_of};
 
@@ -32,7 +32,7 @@ fn key() -> Key {
 }
 
 fn minute_key(minute: Timestamp) -> Key {
-    Key::state(format!("BREAKER#{}", rows::sort_time(minute)))
+    Key::state(format!("BREAKER#{}", schema::sort_time(minute)))
 }
 
 /// The current breaker; the default if none is stored.
@@ -59,7 +59,7 @@ pub async fn count_outcome<S: Store>(
         set: BTreeMap::from([(TTL.to_owned(), number(until.as_second()))]),
         ..RowUpdate::default()
     };
-    store.write(vec![RowWrite::Change { key: minute_key(minute), change }], now).await
+    store.write(vec![RowWrite::Update { key: minute_key(minute), change }], now).await
 }
 
 pub async fn minutes<S: Store>(

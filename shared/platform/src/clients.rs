@@ -9,9 +9,9 @@ use tracing::error;
 use crate::clock::SystemClock;
 use crate::env::{self, ConfigError, Environment};
 use crate::github::{self, Credentials, GitHub};
-use crate::http::Transport;
 use crate::jenkins::{self, Jenkins, JenkinsLogin};
 use crate::secrets::{SecretEnv, SecretRefresher};
+use crate::transport::Transport;
 
 /// GitHub and Jenkins, with credentials that are refreshed when their secrets rotate.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use domain::time::saturating_after;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::lookup;
+use crate::queries;
 use crate::store::{Key, Store, StoreError, versioned};
 
 /// Retention after the last use; afterwards the issue is searched on GitHub again.
@@ -30,7 +30,7 @@ pub async fn load<S: Store>(
     key: &str,
     now: Timestamp,
 ) -> Result<Option<ManagedIssueRow>, StoreError> {
-    lookup::read(store, &row_key(repo, key), now).await
+    queries::read(store, &row_key(repo, key), now).await
 }
 
 /// Stores the issue with this key.

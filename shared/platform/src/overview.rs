@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use domain::coordination::status::TodayCounts as DayCounts;
+pub use domain::coordination::status_issue::TodayCounts as DayCounts;
 use domain::event::Event;
 use domain::id::{PrId, RepoName};
-use domain::insight::EventSample;
+use domain::insights::EventSample;
 use domain::policy::Policies;
 use domain::pull_request::PullRequest;
 use domain::state::State;
@@ -15,8 +15,8 @@ use futures_util::future::try_join_all;
 use jiff::Timestamp;
 use jiff::civil::Date;
 
-use crate::lookup::{self, DayQuery};
-use crate::rows::{self, RepoIndexEntry};
+use crate::queries::{self, DayQuery};
+use crate::schema::{self, RepoIndexEntry};
 use crate::store::{Store, StoreError};
 
 /// Most entries counted per repository.
@@ -107,12 +107,12 @@ fn may_be_stale(entry: &RepoIndexEntry, policies: &Policies, now: Timestamp) -> 
 
 /// Counts all pull requests, for `/api/overview` and the status issue.
 pub async fn count<S: Store>(store: &S, policies: &Policies, now: Timestamp) -> Result<OverviewCounts, StoreError> {
-    let repos = lookup::repos(store, now).await?;
+    let repos = queries::repos(store, now).await?;
     let names: Vec<&RepoName> = repos.iter().collect();
     let mut listed = Vec::new();
     for group in names.chunks(CONCURRENCY) {
         let lists =
-            try_join_all(group.iter().map(|repo| lookup::all_pull_requests(store, repo, MAX_ENTRIES, now))).await?;
+            try_join_all(group.iter().map(|repo| queries::all_pull_requests(store, repo, MAX_ENTRIES, now))).await?;
         listed.extend(lists.into_iter().flatten());
     }
     let longest = |mut entries: Vec<&RepoIndexEntry>| {
@@ -123,7 +123,7 @@ pub async fn count<S: Store>(store: &S, policies: &Policies, now: Timestamp) -> 
     let late_ids: BTreeSet<PrId> = late.iter().map(|entry| entry.pr.clone()).collect();
     let with_person = listed.iter().filter(|entry| entry.state == State::NeedsIntervention).collect();
     let wanted: Vec<PrId> = longest(late).into_iter().chain(longest(with_person)).collect();
-    let read = lookup::records(store, &wanted, now).await?;
+    let read = queries::records(store, &wanted, now).await?;
     let records: BTreeMap<PrId, PullRequest> = read.into_iter().map(|record| (record.id.clone(), record)).collect();
     // Without a record, because of the limit above, the index entry counts as stale.
     let is_stale = |pr: &PrId| match records.get(pr) {
@@ -162,7 +162,7 @@ impl DayActivity {
 /// Reads the events of one day.
 pub async fn read_day<S: Store>(store: &S, date: Date, now: Timestamp) -> Result<DayActivity, StoreError> {
     let reading = DayQuery { day: date, backwards: false, most: MAX_EVENTS_PER_DAY };
-    let (events, whole) = lookup::events_of_day(store, reading, now).await?;
+    let (events, whole) = queries::events_of_day(store, reading, now).await?;
     Ok(DayActivity::of(&events, !whole))
 }
 
@@ -172,5 +172,5 @@ pub async fn today<S: Store>(
     sees: impl Fn(&RepoName) -> bool,
     now: Timestamp,
 ) -> Result<DayCounts, StoreError> {
-    Ok(read_day(store, rows::day_of(now), now).await?.sum(sees))
+    Ok(read_day(store, schema::day_of(now), now).await?.sum(sees))
 }

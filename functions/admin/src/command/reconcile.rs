@@ -2,10 +2,10 @@
 
 use domain::bus::DetailType;
 use domain::id::{PrId, RepoName, RunId};
-use domain::request::{self, ReconcileScope};
+use domain::reconcile_request::{self, ReconcileScope};
 use domain::run::RunTrigger;
-use platform::outlets::{Destination, OutboundMessage, Publisher};
-use platform::requests::{self, EnqueueOutcome};
+use platform::publish::{Destination, OutboundMessage, Publisher};
+use platform::reconcile_request::{self, EnqueueOutcome};
 use platform::store::Store;
 use serde_json::json;
 use tracing::warn;
@@ -31,14 +31,14 @@ impl<S: Store, O: Publisher> AdminApi<S, O> {
     pub async fn sweep(&self, caller: &ApiCaller, sweep: SweepRequest) -> Result<RunId, AdminError> {
         let scope = self.scope(caller, &sweep).await?;
         let now = self.now();
-        let new = request::NewRequest {
+        let new = reconcile_request::NewRequest {
             run: sweep.run.clone(),
             at: now,
             trigger: RunTrigger::AdminApi,
             requested_by: Some(caller.name.clone()),
         };
         let target = (&scope, sweep.dry_run);
-        match requests::enqueue(self.store(), self.engine.policies(), target, &new, now).await? {
+        match reconcile_request::enqueue(self.store(), self.engine.policies(), target, &new, now).await? {
             // A known request may lack its event, so it is sent again; a duplicate event is harmless.
             EnqueueOutcome::Queued(_) | EnqueueOutcome::AlreadyKnown(_) => {}
             // The run is marked as superseded.

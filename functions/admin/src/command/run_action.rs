@@ -7,10 +7,10 @@ use domain::command::{Command, CommandMessage, CommandRequester, CommandSource, 
 use domain::event::{Actor, Fact, FactKind, RemedyUpdate};
 use domain::id::{CommandId, EventId, PrId, RunId};
 use domain::run::{Initiator, Run, RunError, RunKind, RunState, TransitionContext};
-use platform::outlets::{OutboundMessage, Publisher};
+use platform::publish::{OutboundMessage, Publisher};
 use platform::store::versioned::write_if;
 use platform::store::{Condition, RowWrite, Store};
-use platform::{requests, rows};
+use platform::{reconcile_request, schema};
 
 use crate::api_keys::ApiCaller;
 use crate::query::{AdminApi, AdminError};
@@ -56,8 +56,8 @@ impl<S: Store, O: Publisher> AdminApi<S, O> {
             (RunAction::Cancel, RunKind::Sweep, _) => {
                 let (store, policies, now) = (self.store(), self.engine.policies(), self.now());
                 match &run.request {
-                    Some(key) => requests::cancel(store, policies, (key, id), &caller.name, now).await?,
-                    None => requests::request_cancel(store, id, now).await?,
+                    Some(key) => reconcile_request::cancel(store, policies, (key, id), &caller.name, now).await?,
+                    None => reconcile_request::request_cancel(store, id, now).await?,
                 }
             }
             (RunAction::Cancel, RunKind::Remedy(_), Some(pr)) => {
@@ -99,7 +99,7 @@ impl<S: Store, O: Publisher> AdminApi<S, O> {
         let context = TransitionContext::new(Initiator::User, now).by(&caller.name);
         let cancelled =
             run.cancel(format!("cancelled by {}", caller.name), context).map_err(|error| refused(&error))?;
-        let (key, item) = rows::run_row(&cancelled, self.engine.policies().base())?;
+        let (key, item) = schema::run_row(&cancelled, self.engine.policies().base())?;
         if write_if(self.store(), RowWrite::Put { key, item, only_if: Condition::Version(loaded) }, now).await? {
             return Ok(());
         }

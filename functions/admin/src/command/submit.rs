@@ -6,7 +6,7 @@ use domain::decide;
 use domain::id::{CommandId, PrId, RunId};
 use jiff::Timestamp;
 use platform::guards;
-use platform::outlets::{OutboundMessage, Publisher};
+use platform::publish::{OutboundMessage, Publisher};
 use platform::store::Store;
 
 use crate::api_keys::ApiCaller;

@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use domain::comment::desk as words;
 use domain::event::Event;
 use domain::id::{PrId, RepoName};
-use domain::insight::{self, EventSample, Insights};
+use domain::insights::{self, EventSample, Insights};
 use domain::state::State;
+use domain::text::pull_request as words;
 use domain::time::saturating_after;
 use futures_util::future::try_join_all;
 use jiff::civil::Date;
@@ -19,10 +19,10 @@ use utoipa::ToSchema;
 
 use super::{AdminApi, AdminError, locked};
 use crate::api_keys::ApiCaller;
-use platform::lookup::{self, DayQuery};
-use platform::outlets::Publisher;
 use platform::overview::{DayActivity, DayCounts, read_day};
-use platform::rows;
+use platform::publish::Publisher;
+use platform::queries::{self, DayQuery};
+use platform::schema;
 use platform::store::{Store, StoreError};
 
 const DAYS: i64 = 14;
@@ -69,7 +69,7 @@ pub struct ActivityHistory {
 impl<S: Store, O: Publisher> AdminApi<S, O> {
     /// The recent activity in the repositories that this caller can see.
     pub async fn history(&self, caller: &ApiCaller) -> Result<ActivityHistory, AdminError> {
-        let today = rows::day_of(self.now());
+        let today = schema::day_of(self.now());
         let dates = last_days(today);
         let days = try_join_all(dates.iter().map(|date| self.day(*date, today)));
         let (days, activity) = tokio::try_join!(days, self.activity(caller, today))?;
@@ -87,13 +87,13 @@ impl<S: Store, O: Publisher> AdminApi<S, O> {
             Some(_) => self.visible_repos(caller, named).await?.pop(),
             None => None,
         };
-        let today = rows::day_of(self.now());
+        let today = schema::day_of(self.now());
         let days = try_join_all(last_days(today).into_iter().map(|date| self.day(date, today))).await?;
         let wanted = |trace: &&EventSample| {
             caller.can_see(&trace.pr.repo) && repo.as_ref().is_none_or(|repo| *repo == trace.pr.repo)
         };
         let traces = days.iter().flat_map(|day| &day.traces).filter(wanted);
-        let insights = insight::aggregate(traces, self.engine().policies());
+        let insights = insights::aggregate(traces, self.engine().policies());
         Ok(InsightPeriod { insights, days: days.len(), cut_days: days.iter().filter(|day| day.truncated).count() })
     }
 
@@ -119,7 +119,7 @@ impl<S: Store, O: Publisher> AdminApi<S, O> {
         for back in 0..ACTIVITY_DAYS {
             let most = u32::try_from(2 * MAX_ACTIVITY).unwrap_or(u32::MAX);
             let reading = DayQuery { day: today.saturating_sub(back.days()), backwards: true, most };
-            let (events, _) = lookup::events_of_day(self.store(), reading, self.now()).await?;
+            let (events, _) = queries::events_of_day(self.store(), reading, self.now()).await?;
             let is_notable = |event: &Event| caller.can_see(&event.pr.repo) && words::activity(event).is_some();
             found.extend(events.into_iter().filter(is_notable));
             if found.len() >= MAX_ACTIVITY {
@@ -139,8 +139,8 @@ impl<S: Store, O: Publisher> AdminApi<S, O> {
         to: Timestamp,
         most: usize,
     ) -> Result<(Vec<Event>, Option<Timestamp>), AdminError> {
-        let last = rows::day_of(to);
-        let mut day = rows::day_of(from);
+        let last = schema::day_of(to);
+        let mut day = schema::day_of(from);
         if to < from || day.saturating_add(MAX_EXPORTED_DAYS.days()) < last {
             let why = format!("`from` must be before `to`, and at most {MAX_EXPORTED_DAYS} days before it");
             // Each value is valid by itself, so this is a conflict and not a malformed request.
@@ -162,7 +162,7 @@ impl<S: Store, O: Publisher> AdminApi<S, O> {
     }
 
     async fn whole_day(&self, day: Date) -> Result<(Vec<Event>, bool), StoreError> {
-        lookup::events_of_day(self.store(), DayQuery { day, backwards: false, most: u32::MAX }, self.now()).await
+        queries::events_of_day(self.store(), DayQuery { day, backwards: false, most: u32::MAX }, self.now()).await
     }
 }
 

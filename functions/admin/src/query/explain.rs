@@ -1,6 +1,5 @@
 //! Explains the state of a pull request with the classifier. Nothing is written, even if GitHub shows another state.
 
-use domain::comment::desk as words;
 use domain::decide::decide;
 use domain::diagnosis::{Diagnosis, DiagnosisInput, classify};
 use domain::event::{Actor, Fact, FactKind};
@@ -8,12 +7,13 @@ use domain::id::{EventId, PrId};
 use domain::pull_request::{PullRequest, Vulnerability};
 use domain::snapshot::{LiveStatus, Snapshot};
 use domain::state::State;
+use domain::text::pull_request as words;
 
 use super::{AdminApi, AdminError};
 use crate::api_keys::ApiCaller;
 use platform::jenkins::build_of;
-use platform::lookup;
-use platform::outlets::Publisher;
+use platform::publish::Publisher;
+use platform::queries;
 use platform::store::Store;
 
 /// The diagnosis, and the inputs it is based on.
@@ -36,7 +36,7 @@ impl<S: Store, O: Publisher> AdminApi<S, O> {
     /// If GitHub does not answer, the explanation is based on the record alone.
     pub async fn explain(&self, caller: &ApiCaller, pr: &PrId, live: bool) -> Result<ExplainResult, AdminError> {
         let known = self.record(caller, pr).await?;
-        let vulnerability = lookup::vulnerability_of(self.store(), &known, self.now()).await?;
+        let vulnerability = queries::vulnerability_of(self.store(), &known, self.now()).await?;
         let policy = self.engine.policies().for_repo(&known.id.repo);
         let read = if live && !known.state.is_terminal() { Some(self.read_snapshot(&known).await) } else { None };
         let (snapshot, live_error) = match read {

@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{AdminApi, AdminError};
 use crate::api_keys::ApiCaller;
-use platform::lookup;
-use platform::outlets::Publisher;
-use platform::rows::{self, RepoIndexEntry};
+use platform::publish::Publisher;
+use platform::queries;
+use platform::schema::{self, RepoIndexEntry};
 use platform::store::{Cursor, Key, Store};
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -38,7 +38,7 @@ impl<S: Store, O: Publisher> AdminApi<S, O> {
         caller: &ApiCaller,
         named: Option<&RepoName>,
     ) -> Result<Vec<RepoName>, AdminError> {
-        let known = lookup::repos(self.store(), self.now()).await?;
+        let known = queries::repos(self.store(), self.now()).await?;
         let Some(named) = named else {
             return Ok(known.into_iter().filter(|repo| caller.can_see(repo)).collect());
         };
@@ -72,7 +72,7 @@ impl<S: Store, O: Publisher> AdminApi<S, O> {
                     more = true;
                     break;
                 }
-                let page = lookup::pull_requests(self.store(), &repo, filter.state, cursor, wanted, now).await?;
+                let page = queries::pull_requests(self.store(), &repo, filter.state, cursor, wanted, now).await?;
                 found.extend(page.entries);
                 cursor = page.next;
                 if cursor.is_none() {
@@ -85,7 +85,7 @@ impl<S: Store, O: Publisher> AdminApi<S, O> {
         }
         let next = found.last().filter(|_| more).map(|last| (last.pr.clone(), last.state));
         let order: Vec<PrId> = found.into_iter().map(|entry| entry.pr).collect();
-        let mut records = lookup::records(self.store(), &order, now).await?;
+        let mut records = queries::records(self.store(), &order, now).await?;
         records.sort_by_key(|record| order.iter().position(|pr| *pr == record.id));
         Ok((records, next))
     }
@@ -126,11 +126,11 @@ impl<S: Store, O: Publisher> AdminApi<S, O> {
     ) -> Result<(Vec<Event>, Option<String>), AdminError> {
         let record = self.record(caller, pr).await?;
         let cursor = after.map(|sort| Cursor { key: Key::event(record.id.to_string(), sort.clone()), sort });
-        let page = lookup::events(self.store(), &record.id, backwards, cursor, limit, self.now()).await?;
+        let page = queries::events(self.store(), &record.id, backwards, cursor, limit, self.now()).await?;
         Ok((page.entries, page.next.map(|next| next.sort)))
     }
 }
 
 fn stale_cursor(pr: &PrId, state: State) -> Cursor {
-    Cursor { key: rows::record_key(pr), sort: rows::state_number(pr, state) }
+    Cursor { key: schema::record_key(pr), sort: schema::state_number(pr, state) }
 }

@@ -23,9 +23,9 @@ use platform::clock::Clock;
 use platform::engine::{Engine, EngineError};
 use platform::github::GitHub;
 use platform::jenkins::Jenkins;
-use platform::lookup;
-use platform::outlets::{PublishError, Publisher};
 use platform::overview::{DayActivity, OverviewCounts};
+use platform::publish::{PublishError, Publisher};
+use platform::queries;
 use platform::store::{Store, StoreError};
 
 pub use self::activity::{ActivityHistory, InsightPeriod, StateDwellTime};
@@ -125,7 +125,7 @@ impl<S: Store, O: Publisher> AdminApi<S, O> {
 
     /// A registered repository with GitHub's spelling; the case of the given name does not matter.
     pub(crate) async fn official_spelling(&self, repo: &RepoName) -> Result<Option<RepoName>, StoreError> {
-        let known = lookup::repos(self.store(), self.now()).await?;
+        let known = queries::repos(self.store(), self.now()).await?;
         Ok(known.into_iter().find(|known| known.as_str().eq_ignore_ascii_case(repo.as_str())))
     }
 }

@@ -4,8 +4,8 @@ use domain::time::saturating_after;
 use std::sync::Arc;
 
 use super::{AdminApi, OVERVIEW_CACHE, locked};
-use platform::outlets::Publisher;
 use platform::overview::{OverviewCounts, count};
+use platform::publish::Publisher;
 use platform::store::{Store, StoreError};
 
 impl<S: Store, O: Publisher> AdminApi<S, O> {

@@ -7,9 +7,9 @@ use domain::run::Run;
 
 use super::{AdminApi, AdminError, locked};
 use crate::api_keys::ApiCaller;
-use platform::lookup;
-use platform::outlets::Publisher;
-use platform::rows;
+use platform::publish::Publisher;
+use platform::queries;
+use platform::schema;
 use platform::store::{Key, Store};
 
 /// How many of the newest events are shown.
@@ -46,8 +46,8 @@ impl<S: Store, O: Publisher> AdminApi<S, O> {
     async fn read_concurrently(&self, caller: &ApiCaller, pr: &PrId) -> Result<PullRequestDetail, AdminError> {
         let (store, now) = (self.store(), self.now());
         let record = self.record_and_vulnerability(caller, pr);
-        let events = async { Ok(lookup::events(store, pr, true, None, MAX_EVENTS, now).await?) };
-        let runs = async { Ok(lookup::runs_of(store, Some(pr), None, MAX_RUNS, now).await?) };
+        let events = async { Ok(queries::events(store, pr, true, None, MAX_EVENTS, now).await?) };
+        let runs = async { Ok(queries::runs_of(store, Some(pr), None, MAX_RUNS, now).await?) };
         let ((record, vulnerability), events, runs) = tokio::try_join!(record, events, runs)?;
         Ok(PullRequestDetail { record, vulnerability, events: events.entries, runs: runs.entries })
     }
@@ -61,19 +61,19 @@ impl<S: Store, O: Publisher> AdminApi<S, O> {
     ) -> Result<(PullRequest, Option<Vulnerability>), AdminError> {
         let known = locked(&self.fixes).get(pr).cloned();
         if let Some((base, id)) = known {
-            let (record, row) = (rows::record_key(pr), rows::vulnerability_key(&pr.repo, &base, &id));
+            let (record, row) = (schema::record_key(pr), schema::vulnerability_key(&pr.repo, &base, &id));
             let mut found = self.store().get_many(&[record.clone(), row.clone()], self.now()).await?;
             let mut take = |key: &Key| found.iter().position(|(found, _)| found == key).map(|at| found.remove(at).1);
             if let Some(item) = take(&record) {
-                let record: PullRequest = rows::read_owned(&record, item)?;
+                let record: PullRequest = schema::read_owned(&record, item)?;
                 if (&record.base_branch, record.vulnerability_id.as_ref()) == (&base, Some(&id)) {
-                    let vulnerability = take(&row).as_ref().map(rows::vulnerability_of).unwrap_or_default();
+                    let vulnerability = take(&row).as_ref().map(schema::vulnerability_of).unwrap_or_default();
                     return Ok((record, Some(vulnerability)));
                 }
             }
         }
         let record = self.record(caller, pr).await?;
-        let vulnerability = lookup::vulnerability_of(self.store(), &record, self.now()).await?;
+        let vulnerability = queries::vulnerability_of(self.store(), &record, self.now()).await?;
         let mut fixes = locked(&self.fixes);
         if fixes.len() >= MAX_CACHED {
             fixes.clear();

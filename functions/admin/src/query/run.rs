@@ -2,9 +2,9 @@
 
 use domain::id::{PrId, RunId};
 use domain::run::Run;
-use platform::outlets::Publisher;
+use platform::publish::Publisher;
 use platform::store::{Cursor, Store};
-use platform::{lookup, rows};
+use platform::{queries, schema};
 
 use super::{AdminApi, AdminError};
 use crate::api_keys::ApiCaller;
@@ -46,12 +46,12 @@ impl<S: Store, O: Publisher> AdminApi<S, O> {
                     code: "BAD_CURSOR",
                     why: "`after` is not a run of this list: start again without `after`".to_owned(),
                 })?;
-                Some(Cursor { key: rows::run_key(id), sort: rows::sort_time(run.created_at) })
+                Some(Cursor { key: schema::run_key(id), sort: schema::sort_time(run.created_at) })
             }
             None => None,
         };
-        let page = lookup::runs_of(self.store(), pr.as_ref(), cursor, limit, self.now()).await?;
-        let next = page.next.and_then(|next| rows::runs_index_entry(&next.key).ok());
+        let page = queries::runs_of(self.store(), pr.as_ref(), cursor, limit, self.now()).await?;
+        let next = page.next.and_then(|next| schema::runs_index_entry(&next.key).ok());
         Ok((page.entries.into_iter().filter(|run| Self::is_visible(caller, run)).collect(), next))
     }
 }

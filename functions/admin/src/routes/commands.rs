@@ -10,7 +10,7 @@ use axum::response::Response;
 use domain::command::{ARGS_MAX_CHARS, Command};
 use domain::event::truncate;
 use domain::id::PrId;
-use platform::outlets::Publisher;
+use platform::publish::Publisher;
 use platform::store::Store;
 use serde::{Deserialize, Serialize};
 use utoipa::openapi::schema::{ArrayBuilder, Object, ObjectBuilder, Schema, Type};

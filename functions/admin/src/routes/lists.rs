@@ -8,7 +8,7 @@ use axum::extract::State;
 use domain::id::PrId;
 use domain::pull_request::PullRequest;
 use domain::state::State as PrState;
-use platform::outlets::Publisher;
+use platform::publish::Publisher;
 use platform::store::Store;
 use serde::Deserialize;
 use utoipa::IntoParams;

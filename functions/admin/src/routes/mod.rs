@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::routing::{MethodRouter, get, post};
-use platform::outlets::Publisher;
+use platform::publish::Publisher;
 use platform::store::Store;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};

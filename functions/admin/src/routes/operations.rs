@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use domain::event::{EventPayload, truncate};
 use domain::id::RunId;
 use jiff::{SignedDuration, Timestamp};
-use platform::outlets::Publisher;
+use platform::publish::Publisher;
 use platform::store::Store;
 use platform::{breaker as breakers, guards};
 use serde::{Deserialize, Serialize};
@@ -261,7 +261,7 @@ pub(crate) async fn dlq<S: Store + 'static, O: Publisher + 'static>(
     _caller: GlobalAdministrator,
 ) -> Result<Json<DeadLettersView>, ApiProblem> {
     let dump = admin.dlq.peek().await?;
-    let message = |dead: &platform::outlets::dlq::DeadLetter| DeadLetterView {
+    let message = |dead: &platform::publish::dead_letters::DeadLetter| DeadLetterView {
         id: dead.id.clone(),
         sent_at: dead.sent_at,
         reason: dead.reason(),

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use crate::api_keys::ApiCaller;
 use axum::Json;
 use axum::extract::State;
-use domain::request::{ReconcileRequest, ReconcileScope};
-use platform::outlets::Publisher;
-use platform::outlets::dlq::DeadLetterQueue;
+use domain::reconcile_request::{ReconcileRequest, ReconcileScope};
+use platform::publish::Publisher;
+use platform::publish::dead_letters::DeadLetterQueue;
 use platform::store::{Store, StoreError};
-use platform::{breaker, guards, lookup, sweep_summary};
+use platform::{breaker, guards, queries, sweep_summary};
 
 use crate::Admin;
 use crate::auth::Viewer;
@@ -78,7 +78,7 @@ async fn last_sweep<S: Store, O: Publisher>(
     admin: &Admin<S, O>,
     caller: &ApiCaller,
 ) -> Result<Option<SweepView>, StoreError> {
-    let runs = lookup::runs_of(admin.api.engine().store(), None, None, LAST_SWEEPS, admin.api.now()).await?;
+    let runs = queries::runs_of(admin.api.engine().store(), None, None, LAST_SWEEPS, admin.api.now()).await?;
     // Scheduled sweeps and requests for everything; a smaller scope does not represent the state of the sweeps.
     let all = ReconcileRequest::key_of(&ReconcileScope::All, false);
     let mut full = runs.entries.iter().filter(|run| run.request.as_deref().is_none_or(|key| key == all));

@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use domain::id::{PrId, RunId};
-use platform::outlets::Publisher;
+use platform::publish::Publisher;
 use platform::store::Store;
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};

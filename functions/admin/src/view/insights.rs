@@ -1,9 +1,9 @@
 //! The JSON of the insights.
 
 use crate::query::InsightPeriod;
-use domain::comment::insight as words;
-use domain::insight::{OutcomeCounts, StateDuration, TransientRuleStats, WebhookStats, percent};
+use domain::insights::{OutcomeCounts, StateDuration, TransientRuleStats, WebhookStats, percent};
 use domain::state::Strategy;
+use domain::text::insights as words;
 use jiff::Timestamp;
 use platform::overview::MAX_EVENTS_PER_DAY;
 use serde::Serialize;

@@ -3,13 +3,13 @@
 use crate::api_keys::ApiCaller;
 use crate::query::{ExplainResult, PullRequestDetail};
 use domain::command::{ApiRole, Command};
-use domain::comment::{self, desk as words};
 use domain::diagnosis::Classification;
 use domain::policy::Policy;
 use domain::priority::Priority;
 use domain::pull_request::{PullRequest, Vulnerability};
 use domain::signals::{CheckReport, PolicyVerdict};
 use domain::state::Strategy;
+use domain::text::{self, pull_request as words};
 use jiff::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -359,7 +359,7 @@ impl PullRequestStatus {
             draft: record.draft,
             labels: record.labels.clone(),
             priority: PriorityView { name: priority(record), score: record.priority_score(now) },
-            blocked_reason: comment::blocked(record),
+            blocked_reason: text::blocked(record),
             retry_counts: RetryCountsView {
                 rebuild: counts.rebuild,
                 branch_update: counts.branch_update,
@@ -388,7 +388,7 @@ impl PullRequestStatus {
             history: detail.events.iter().map(EventView::from).collect(),
             runs: detail.runs.iter().map(|run| RunView::of(run, caller)).collect(),
             version: record.version,
-            summary: comment::status(record, policy, now),
+            summary: text::status(record, policy, now),
         }
     }
 }

@@ -5,20 +5,20 @@ mod rebuild;
 
 use domain::backoff::AttemptFailure;
 use domain::bus::{BusDetail, DetailType, RemedyTarget};
-use domain::comment;
 use domain::id::EffectId;
 use domain::policy::{Policy, RetriggerVia};
 use domain::state::Strategy;
+use domain::text;
 use http::{Method, Request, header};
 use tracing::info;
 
 use crate::dispatch::{CarBridge, RetryableError};
 use crate::run_executor::{RunContext, step};
 use platform::github::BranchUpdate;
-use platform::http::ApiError;
-use platform::lookup;
-use platform::outlets::{Destination, OutboundMessage, Publisher};
+use platform::publish::{Destination, OutboundMessage, Publisher};
+use platform::queries;
 use platform::store::Store;
+use platform::transport::ApiError;
 
 /// Why a remedy stops.
 pub(crate) enum RemedyError {
@@ -197,7 +197,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         let pr = ctx.pr().clone();
         if ctx.done("comment").is_none() {
             self.check_duplicate_guard(ctx).await?;
-            self.post_comment_once(ctx, comment::CLOSING_COMMENT).await?;
+            self.post_comment_once(ctx, text::CLOSING_COMMENT).await?;
             self.done(ctx, "comment", "close").await?;
         }
         if ctx.done("close").is_none() {
@@ -217,12 +217,12 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
             ));
         };
         let (repo, base) = (&ctx.pr().repo, &ctx.record.base_branch);
-        let known = lookup::vulnerability(self.engine.store(), repo, base, id, self.now()).await?;
+        let known = queries::vulnerability(self.engine.store(), repo, base, id, self.now()).await?;
         if known.abandoned {
             return Err(RemedyError::Drop(format!("{id} was abandoned by a user")));
         }
         if let Some(other) = known.open.iter().find(|number| **number != ctx.pr().number) {
-            return Err(RemedyError::Drop(format!("{} (#{other})", comment::DUPLICATE_EXISTS)));
+            return Err(RemedyError::Drop(format!("{} (#{other})", text::DUPLICATE_EXISTS)));
         }
         Ok(())
     }
@@ -239,7 +239,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
     pub(crate) async fn abandon(&self, ctx: &mut RunContext<'_>) -> Result<String, RemedyError> {
         let pr = ctx.pr().clone();
         if ctx.done("comment").is_none() {
-            self.post_comment_once(ctx, &comment::abandoned(&ctx.command.requested_by)).await?;
+            self.post_comment_once(ctx, &text::abandoned(&ctx.command.requested_by)).await?;
             self.done(ctx, "comment", "close").await?;
         }
         self.or_interrupt(self.clients.github.close(&pr).await).await?;

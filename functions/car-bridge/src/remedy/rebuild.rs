@@ -12,12 +12,12 @@ use crate::dispatch::CarBridge;
 use crate::remedy::RemedyError;
 use crate::run_executor::{RunContext, step};
 use platform::github::{WorkflowRun, pr_of_check_run};
-use platform::http::ApiError;
 use platform::jenkins::{
     BuildHandle, BuildMatch, BuildQuery, Jenkins, JenkinsJob, MAX_CLOCK_SKEW, POLL_INTERVAL, TriggeredBuild, job_of,
 };
-use platform::outlets::Publisher;
+use platform::publish::Publisher;
 use platform::store::Store;
+use platform::transport::ApiError;
 
 const BUILD: &str = "build";
 
@@ -90,7 +90,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         let (queued, what) = match sent {
             Ok(queued) => (queued, format!("triggered {job} on Jenkins")),
             // Jenkins missed the opened pull request and has no job for it, so its folder is scanned.
-            Err(ApiError::Gone { .. }) if via != RebuildVia::Rescan => {
+            Err(ApiError::NotFound { .. }) if via != RebuildVia::Rescan => {
                 let queued = self.or_build_failed(ctx, rescan(jenkins, &job).await).await?;
                 (queued, format!("Jenkins scans for {job}"))
             }
@@ -161,7 +161,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
     async fn accepted_build(&self, result: Result<(), ApiError>) -> Result<u32, RemedyError> {
         match result {
             Ok(()) => Ok(1),
-            Err(ApiError::Gone { .. } | ApiError::Refused { .. }) => Ok(0),
+            Err(ApiError::NotFound { .. } | ApiError::Refused { .. }) => Ok(0),
             Err(error) => Err(self.error_to_stop(error).await),
         }
     }

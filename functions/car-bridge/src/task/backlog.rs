@@ -10,11 +10,11 @@ use domain::id::{PrId, RepoName};
 use crate::dispatch::{CarBridge, MessageOutcome, RetryableError};
 use platform::github::{GitHubIssue, IssueChange};
 use platform::guards;
-use platform::http::ApiError;
-use platform::lookup;
-use platform::outlets::message::{IssueUpdate, PullRequestRequest};
-use platform::outlets::{Destination, OutboundMessage, Publisher};
+use platform::publish::queue_message::{IssueUpdate, PullRequestRequest};
+use platform::publish::{Destination, OutboundMessage, Publisher};
+use platform::queries;
 use platform::store::Store;
+use platform::transport::ApiError;
 
 impl<S: Store, O: Publisher> CarBridge<S, O> {
     /// Why an issue must not be changed now, if so. The next backlog pass decides again.
@@ -42,7 +42,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         let noop = |why: String| Ok(MessageOutcome::Noop(format!("{issue_id}: {why}")));
         let issue = match self.clients.github.issue(repo, request.issue).await {
             Ok(issue) => issue,
-            Err(ApiError::Gone { .. }) => return noop("the issue does not exist any more".to_owned()),
+            Err(ApiError::NotFound { .. }) => return noop("the issue does not exist any more".to_owned()),
             Err(error) => return Err(error.into()),
         };
         if let Some(why) = self.skip_reason(&issue).await? {
@@ -53,7 +53,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
             return noop("assigned to or relabelled by a user".to_owned());
         }
         let (store, now) = (self.engine.store(), self.now());
-        let known = lookup::vulnerability(store, repo, &request.base_branch, &request.vulnerability, now).await?;
+        let known = queries::vulnerability(store, repo, &request.base_branch, &request.vulnerability, now).await?;
         if known.abandoned {
             return noop(format!("{} was abandoned by a user", request.vulnerability));
         }
@@ -83,7 +83,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         let noop = |why: String| Ok(MessageOutcome::Noop(format!("{issue_id}: {why}")));
         let issue = match self.clients.github.issue(repo, update.issue).await {
             Ok(issue) => issue,
-            Err(ApiError::Gone { .. }) => return noop("the issue does not exist any more".to_owned()),
+            Err(ApiError::NotFound { .. }) => return noop("the issue does not exist any more".to_owned()),
             Err(error) => return Err(error.into()),
         };
         if let Some(why) = self.skip_reason(&issue).await? {

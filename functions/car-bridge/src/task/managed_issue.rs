@@ -10,11 +10,11 @@ use crate::dispatch::{CarBridge, MessageOutcome, RetryableError, WORKER_LEASE};
 use crate::task::{date_of, dated_text};
 use platform::github::{GitHubIssue, IssueChange};
 use platform::guards::{self, LeaseResult};
-use platform::http::ApiError;
 use platform::managed_issue::{self, ManagedIssueRow};
-use platform::outlets::Publisher;
-use platform::outlets::message::{ManagedIssue, Task};
+use platform::publish::Publisher;
+use platform::publish::queue_message::{ManagedIssue, Task};
 use platform::store::Store;
+use platform::transport::ApiError;
 
 /// GitHub's limit for a body, less the date and the key.
 const MAX_BODY: usize = 65_000;
@@ -93,7 +93,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
     async fn read_issue(&self, repo: &RepoName, number: u64) -> Result<Option<GitHubIssue>, RetryableError> {
         match self.clients.github.issue(repo, number).await {
             Ok(issue) => Ok(Some(issue)),
-            Err(ApiError::Gone { .. }) => Ok(None),
+            Err(ApiError::NotFound { .. }) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
@@ -135,7 +135,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
     async fn pin(&self, repo: &RepoName, issue: &GitHubIssue) -> Result<(), RetryableError> {
         match self.clients.github.pin_issue(repo, issue).await {
             Ok(()) => Ok(()),
-            Err(error @ (ApiError::Refused { .. } | ApiError::Gone { .. } | ApiError::Conflict { .. })) => {
+            Err(error @ (ApiError::Refused { .. } | ApiError::NotFound { .. } | ApiError::Conflict { .. })) => {
                 warn!(%repo, issue = issue.number, %error, "cannot pin issue");
                 Ok(())
             }

@@ -11,8 +11,8 @@ use jiff::Timestamp;
 
 use crate::dispatch::{CarBridge, MessageOutcome, RetryableError};
 use platform::github::CheckRun;
-use platform::outlets::message::{QueueMessage, Task};
-use platform::outlets::{Destination, OutboundMessage, Publisher};
+use platform::publish::queue_message::{QueueMessage, Task};
+use platform::publish::{Destination, OutboundMessage, Publisher};
 use platform::store::Store;
 
 /// SQS cannot delay a message for longer.

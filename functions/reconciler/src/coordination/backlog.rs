@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use domain::comment::coordination as words;
 use domain::coordination::backlog::{
     self, BacklogAction, BacklogIssue, BacklogLimits, BacklogMemory, BacklogStep, IssuePullRequest, IssueStage,
     urgent_label,
@@ -11,6 +10,7 @@ use domain::coordination::backlog::{
 use domain::id::{EffectId, PrId, RepoName};
 use domain::policy::{Backlog, Mode};
 use domain::state::State;
+use domain::text::coordination as words;
 use jiff::{SignedDuration, Timestamp};
 use tracing::warn;
 
@@ -21,12 +21,12 @@ use crate::context::saturating_after;
 use crate::limits::rate_budget::WorkKind;
 use platform::github;
 use platform::guards;
-use platform::http::ApiError;
-use platform::lookup;
-use platform::outlets::Publisher;
-use platform::outlets::message::{IssueUpdate, PullRequestRequest, Task};
+use platform::publish::Publisher;
+use platform::publish::queue_message::{IssueUpdate, PullRequestRequest, Task};
+use platform::queries;
 use platform::store::versioned::{self, Versioned};
 use platform::store::{Key, Store, StoreError};
+use platform::transport::ApiError;
 
 /// The name under which the time of the next pass is stored.
 const NEXT_PASS: &str = "backlog";
@@ -83,7 +83,7 @@ impl<S: Store, O: Publisher> Coordinator<'_, S, O> {
         if !policies.base().backlog.enabled && named.iter().all(|repo| !policies.for_repo(repo).backlog.enabled) {
             return Ok(Vec::new());
         }
-        let mut repos: Vec<RepoName> = lookup::repos(self.cx.store(), self.cx.now()).await?.into_iter().collect();
+        let mut repos: Vec<RepoName> = queries::repos(self.cx.store(), self.cx.now()).await?.into_iter().collect();
         for repo in named {
             // A registered repository is already listed, with GitHub's spelling.
             if repos.iter().all(|known| !known.as_str().eq_ignore_ascii_case(repo.as_str())) {
@@ -123,7 +123,7 @@ impl<S: Store, O: Publisher> Coordinator<'_, S, O> {
                 Err(error) => {
                     warn!(run = %self.cx.trigger.run, %repo, %error, "cannot list backlog issues");
                     failed.push(("backlog", format!("{repo}: {error}")));
-                    if !matches!(error, ApiError::Gone { .. } | ApiError::Refused { .. }) {
+                    if !matches!(error, ApiError::NotFound { .. } | ApiError::Refused { .. }) {
                         // GitHub is unavailable for the next repository too.
                         break;
                     }
@@ -158,7 +158,7 @@ impl<S: Store, O: Publisher> Coordinator<'_, S, O> {
         let (mut abandoned, mut pull) = (false, IssuePullRequest::None);
         if let Some(id) = &vulnerability {
             let (store, now) = (self.cx.store(), self.cx.now());
-            let known = lookup::vulnerability(store, repo, &policy.backlog.base_branch, id, now).await?;
+            let known = queries::vulnerability(store, repo, &policy.backlog.base_branch, id, now).await?;
             abandoned = known.abandoned;
             if let Some(number) = known.open.last().or_else(|| known.lineage.last()) {
                 pull = self.pull_of(&PrId::new(repo.clone(), *number), stage).await?;
@@ -171,7 +171,7 @@ impl<S: Store, O: Publisher> Coordinator<'_, S, O> {
 
     /// The state of a pull request: from its record, or from GitHub if the record has expired and the stage needs it.
     async fn pull_of(&self, pr: &PrId, stage: IssueStage) -> Result<IssuePullRequest, CoordinationError> {
-        if let Some(record) = lookup::records(self.cx.store(), std::slice::from_ref(pr), self.cx.now()).await?.pop() {
+        if let Some(record) = queries::records(self.cx.store(), std::slice::from_ref(pr), self.cx.now()).await?.pop() {
             let number = pr.number;
             if record.state.is_terminal() {
                 let merged = record.state == State::Merged;
@@ -196,7 +196,7 @@ impl<S: Store, O: Publisher> Coordinator<'_, S, O> {
             // Only known to be open: treated as approved and taken, so that it is not closed.
             Ok(pull) if pull.open => IssuePullRequest::Open { number: pr.number, approved: true, taken: true },
             Ok(_) => IssuePullRequest::Closed(pr.number),
-            Err(ApiError::Gone { .. }) => IssuePullRequest::None,
+            Err(ApiError::NotFound { .. }) => IssuePullRequest::None,
             Err(error) => return Err(error.into()),
         })
     }

@@ -14,11 +14,11 @@ use domain::id::RepoName;
 use domain::policy::{Mode, Policies};
 use platform::engine::EngineError;
 use platform::guards;
-use platform::http::{ApiError, Transport};
-use platform::outlets::message::{QueueMessage, Task};
-use platform::outlets::{Destination, OutboundMessage, PublishError, Publisher};
+use platform::publish::queue_message::{QueueMessage, Task};
+use platform::publish::{Destination, OutboundMessage, PublishError, Publisher};
 use platform::store::{Store, StoreError};
 use platform::sweep_summary::{CoordinationSummary, SweepSummary};
+use platform::transport::{ApiError, Transport};
 use thiserror::Error;
 use tracing::error;
 

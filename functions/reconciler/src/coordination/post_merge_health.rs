@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use domain::comment::coordination as words;
-use domain::coordination::sentinel::{
+use domain::coordination::post_merge_health::{
     HealthDecision, HealthResult, HealthWatch, MAX_MERGE_AGE, WatchedMerge, watched_until,
 };
 use domain::event::{Actor, Fact, FactKind};
 use domain::id::{EventId, PrId, RepoName};
 use domain::policy::Sentinel;
 use domain::state::State;
+use domain::text::coordination as words;
 use futures_util::future::{join_all, try_join_all};
 use http::{Method, Request, StatusCode, header};
 use jiff::SignedDuration;
@@ -23,13 +23,13 @@ use platform::sweep_summary::CoordinationSummary;
 use super::{CoordinationError, Coordinator};
 use crate::context::saturating_after;
 use platform::hash::stable_id;
-use platform::http::{BodyLimit, Transport};
-use platform::lookup;
 use platform::managed_issue;
-use platform::outlets::Publisher;
-use platform::outlets::message::{ManagedIssue, Task};
+use platform::publish::Publisher;
+use platform::publish::queue_message::{ManagedIssue, Task};
+use platform::queries;
 use platform::store::versioned::{self, Versioned};
 use platform::store::{Key, Store};
+use platform::transport::{BodyLimit, Transport};
 
 const LABEL: &str = "suture/sentinel";
 /// Repositories whose merges are listed concurrently.
@@ -77,7 +77,7 @@ impl<S: Store, O: Publisher> Coordinator<'_, S, O> {
             return Ok(Vec::new());
         }
         let mut targets: BTreeMap<String, HealthTarget<'_>> = BTreeMap::new();
-        for repo in lookup::repos(self.cx.store(), self.cx.now()).await? {
+        for repo in queries::repos(self.cx.store(), self.cx.now()).await? {
             let settings = &policies.for_repo(&repo).sentinel;
             if settings.urls.is_empty() {
                 continue;
@@ -139,7 +139,7 @@ impl<S: Store, O: Publisher> Coordinator<'_, S, O> {
         let (store, now) = (self.cx.store(), self.cx.now());
         let mut merges = Vec::new();
         for group in repos.chunks(CONCURRENCY) {
-            let lists = group.iter().map(|repo| lookup::newest_in_state(store, repo, State::Merged, MAX_MERGES, now));
+            let lists = group.iter().map(|repo| queries::newest_in_state(store, repo, State::Merged, MAX_MERGES, now));
             for listed in try_join_all(lists).await?.into_iter().flatten() {
                 merges.push(WatchedMerge { at: listed.since, pr: listed.pr });
             }

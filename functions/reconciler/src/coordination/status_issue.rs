@@ -1,14 +1,14 @@
 //! The status issue: the numbers of `/api/overview`, counted by the same functions, worded by the domain, and written by
 //! the Car Bridge. An update is requested when the text has changed, and once an hour in case an update was lost.
 
-use domain::comment::coordination as words;
-use domain::comment::desk as reasons;
 use domain::coordination::backlog::{BacklogMemory, IssueStage};
-use domain::coordination::sentinel::HealthWatch;
-use domain::coordination::status::{BacklogCounts, RepoRow, StateRow, StatusReport, WaitingPullRequest};
+use domain::coordination::post_merge_health::HealthWatch;
+use domain::coordination::status_issue::{BacklogCounts, RepoRow, StateRow, StatusReport, WaitingPullRequest};
 use domain::id::RepoName;
 use domain::policy::Status;
 use domain::pull_request::PullRequest;
+use domain::text::coordination as words;
+use domain::text::pull_request as reasons;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -20,9 +20,9 @@ use crate::limits::rate_budget::WorkKind;
 use platform::breaker;
 use platform::guards;
 use platform::hash::stable_id;
-use platform::outlets::Publisher;
-use platform::outlets::message::{ManagedIssue, Task};
 use platform::overview::{self, OverviewCounts};
+use platform::publish::Publisher;
+use platform::publish::queue_message::{ManagedIssue, Task};
 use platform::store::versioned::{self, Versioned};
 use platform::store::{Key, Store};
 

@@ -2,9 +2,9 @@
 //! mail for each trip of the breaker.
 
 use domain::breaker::{Breaker, BreakerState, SKIPPED_LOG};
-use domain::comment::sweep as words;
+use domain::text::sweep as words;
 use jiff::{SignedDuration, Timestamp};
-use platform::outlets::{Destination, OutboundMessage, Publisher};
+use platform::publish::{Destination, OutboundMessage, Publisher};
 use platform::store::{COUNT, Condition, Key, RowWrite, Store, StoreError, number, number_of};
 use platform::sweep_summary::{SkipReason, SweepSummary};
 use platform::{breaker as breakers, guards};

@@ -8,7 +8,7 @@ use domain::id::RunId;
 use domain::run::RunState;
 use jiff::Timestamp;
 
-use platform::lookup;
+use platform::queries;
 use platform::store::{Key, RowUpdate, RowWrite, Store, StoreError, set_of};
 
 const RUNS: &str = "runs";
@@ -24,13 +24,13 @@ pub(crate) async fn count<S: Store>(store: &S, now: Timestamp) -> Result<u32, St
     if ids.is_empty() {
         return Ok(0);
     }
-    let runs = lookup::runs(store, &ids, now).await?;
+    let runs = queries::runs(store, &ids, now).await?;
     let live: Vec<_> = runs.iter().filter(|run| !run.state.is_terminal()).collect();
     let ended: BTreeSet<String> =
         ids.iter().filter(|id| live.iter().all(|run| run.id != **id)).map(|id| id.as_str().to_owned()).collect();
     if !ended.is_empty() {
         let change = RowUpdate { remove_members: BTreeMap::from([(RUNS.to_owned(), ended)]), ..RowUpdate::default() };
-        store.write(vec![RowWrite::Change { key: key(), change }], now).await?;
+        store.write(vec![RowWrite::Update { key: key(), change }], now).await?;
     }
     let in_flight = live.iter().filter(|run| run.state != RunState::AwaitingApproval).count();
     Ok(u32::try_from(in_flight).unwrap_or(u32::MAX))
@@ -40,5 +40,5 @@ pub(crate) async fn count<S: Store>(store: &S, now: Timestamp) -> Result<u32, St
 pub(crate) async fn add<S: Store>(store: &S, run: &RunId, now: Timestamp) -> Result<(), StoreError> {
     let one = BTreeSet::from([run.as_str().to_owned()]);
     let change = RowUpdate { insert: BTreeMap::from([(RUNS.to_owned(), one)]), ..RowUpdate::default() };
-    store.write(vec![RowWrite::Change { key: key(), change }], now).await
+    store.write(vec![RowWrite::Update { key: key(), change }], now).await
 }

@@ -18,7 +18,7 @@ use domain::state::Strategy;
 use jiff::Timestamp;
 use platform::github::{RateLimit, RateLimits};
 use platform::guards;
-use platform::outlets::Publisher;
+use platform::publish::Publisher;
 use platform::store::{Store, StoreError};
 
 use crate::context::SweepContext;

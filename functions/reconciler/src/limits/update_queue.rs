@@ -9,8 +9,8 @@ use domain::id::{PrId, RepoName};
 use domain::pull_request::PullRequest;
 use domain::state::{State, Strategy};
 use jiff::SignedDuration;
-use platform::lookup;
-use platform::outlets::Publisher;
+use platform::publish::Publisher;
+use platform::queries;
 use platform::store::{Store, StoreError};
 use platform::sweep_summary::SkipReason;
 use tokio::sync::Mutex;
@@ -77,7 +77,7 @@ async fn merging(
     let now = cx.now();
     // As long as checks may take: a pull request that is not merged by then loses its turn.
     let timeout = cx.policies().for_repo(repo).threshold(State::ChecksRunning).unwrap_or(SignedDuration::ZERO);
-    let mut found = lookup::open_on_base(cx.store(), repo, base, now).await?;
+    let mut found = queries::open_on_base(cx.store(), repo, base, now).await?;
     found.retain(|record| {
         let updated = record.remediation_action == Some(Strategy::BranchUpdate);
         let recently = record.last_remediation_at.is_some_and(|at| now < saturating_after(at, timeout));

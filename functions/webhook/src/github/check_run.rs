@@ -1,11 +1,11 @@
 //! `check_run`: the result of one check, and clicks on the buttons of Suture's own check run.
 
 use domain::command::{CommandMessage, CommandSource, MessageVersion};
-use domain::comment::check_run::CheckRunButton;
 use domain::event::FactKind;
 use domain::id::{CommandId, Sha};
 use domain::policy::Policy;
 use domain::signals::{CheckKind, CheckVerdict};
+use domain::text::check_run::CheckRunButton;
 use jiff::Timestamp;
 use platform::github::mapping::{self, CheckReportSource};
 use platform::github::pr_of_check_run;

@@ -3,10 +3,10 @@
 
 use std::io::Write as _;
 
-use domain::comment;
 use domain::event::{Event, EventKind, truncate};
 use domain::remedy;
 use domain::run::{Run, RunKind, RunState};
+use domain::text;
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -151,7 +151,7 @@ fn event_lines(at: Timestamp, event: &Event) -> Vec<ConsoleLine> {
     if let Some(strategy) = event.kind.claimed_strategy() {
         return vec![
             line("stuck", LineColor::Trouble, payload.text.clone()),
-            line("remedy", LineColor::Work, format!("Suture will {}", comment::desk::strategy_phrase(strategy))),
+            line("remedy", LineColor::Work, format!("Suture will {}", text::pull_request::strategy_phrase(strategy))),
         ];
     }
     let Some((kind, word, tone)) = SHOWN.into_iter().find(|(kind, ..)| *kind == event.kind) else { return Vec::new() };
@@ -180,7 +180,7 @@ fn healed(at: Timestamp, run: &Run) -> Option<ConsoleLine> {
     run.outcome.as_deref().is_none_or(remedy::was_effective).then_some(())?;
     let took = SignedDuration::from_millis(i64::try_from(run.duration_ms?).unwrap_or(0));
     let proof = run.expects.as_deref().map_or_else(String::new, |expects| format!(": {expects} came"));
-    let text = format!("{strategy} worked within {}{proof}", comment::duration(took));
+    let text = format!("{strategy} worked within {}{proof}", text::duration(took));
     Some(ConsoleLine { name: short(pr), ..ConsoleLine::new(at, "healed", LineColor::Good, text) })
 }
 

@@ -15,7 +15,7 @@ use fakes::{
 };
 use jiff::{SignedDuration, Timestamp};
 use platform::clock::Clock;
-use platform::lookup;
+use platform::queries;
 use platform::store::{Store, StoreError};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
@@ -140,10 +140,10 @@ impl Demo {
         for repo in self.repos() {
             let mut after = None;
             loop {
-                let listing = lookup::pull_requests(store, &repo, None, after, 200, now).await?;
+                let listing = queries::pull_requests(store, &repo, None, after, 200, now).await?;
                 let open: Vec<_> = listing.entries.iter().filter(|one| !one.state.is_terminal()).collect();
                 let ids: Vec<_> = open.iter().map(|one| one.pr.clone()).collect();
-                gone.extend(lookup::records(store, &ids, now).await?);
+                gone.extend(queries::records(store, &ids, now).await?);
                 after = listing.next;
                 if after.is_none() {
                     break;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use domain::event::Event;
 use domain::run::Run;
 use jiff::Timestamp;
-use platform::rows;
+use platform::schema;
 use platform::store::dynamo::DynamoStore;
 use platform::store::{Key, Page, Query, RowWrite, Store, StoreError, Table, UsageMeter};
 use serde_dynamo::Item;
@@ -28,10 +28,10 @@ fn console_event(write: &RowWrite, at: Timestamp) -> Option<ConsoleEvent> {
     let RowWrite::Put { key, item, .. } = write else { return None };
     match key.table {
         Table::Events => {
-            rows::read::<Event>(key, item).ok().map(|event| ConsoleEvent::Event { at, event: Box::new(event) })
+            schema::read::<Event>(key, item).ok().map(|event| ConsoleEvent::Event { at, event: Box::new(event) })
         }
         Table::State if key.partition.starts_with("RUN#") => {
-            rows::read::<Run>(key, item).ok().map(|run| ConsoleEvent::Run { at, run: Box::new(run) })
+            schema::read::<Run>(key, item).ok().map(|run| ConsoleEvent::Run { at, run: Box::new(run) })
         }
         Table::State => None,
     }

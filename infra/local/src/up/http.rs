@@ -8,7 +8,7 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use axum::routing::any;
 use platform::clock::Clock;
-use platform::outlets::Publisher;
+use platform::publish::Publisher;
 use platform::store::Store;
 use webhook::{MAX_BODY_BYTES, WebhookHandler};
 

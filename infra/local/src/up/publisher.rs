@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use domain::bus::DetailType;
-use domain::comment::Notice;
+use domain::text::Notice;
 use fakes::Fakes;
 use platform::clock::Clock;
-use platform::outlets::{Destination, OutboundMessage, PublishError, Publisher};
+use platform::publish::{Destination, OutboundMessage, PublishError, Publisher};
 use serde_json::json;
 
 use super::console::{Console, ConsoleEvent};

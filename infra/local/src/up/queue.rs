@@ -14,7 +14,7 @@ use domain::event::truncate;
 use domain::time::saturating_after;
 use jiff::{SignedDuration, Timestamp};
 use platform::clock::Clock;
-use platform::outlets::dlq::{DeadLetter, DeadLetterQueue, LocalDeadLetters};
+use platform::publish::dead_letters::{DeadLetter, DeadLetterQueue, LocalDeadLetters};
 use serde::{Deserialize, Serialize};
 use simulate::queue::{MAX_RECEIVES, SimulatedMessage, SimulatedQueue};
 use tokio::runtime::Handle;

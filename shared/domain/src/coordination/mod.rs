@@ -3,8 +3,8 @@
 //! the next sweep come out.
 
 pub mod backlog;
-pub mod sentinel;
-pub mod status;
+pub mod post_merge_health;
+pub mod status_issue;
 
 use crate::priority::Priority;
 use crate::pull_request::{LABEL_HOLD, LABEL_IGNORE};

@@ -2,8 +2,7 @@
 //! is logged too, and says what is wrong.
 
 use crate::command::{Command, CommandSource, ValidityContext};
-use crate::comment;
-use crate::decide::act::start_remedy;
+use crate::decide::remediation::start_remedy;
 use crate::decide::{Decision, DecisionBuilder, FactOutcome, RunChange, RunEnd};
 use crate::event::{CommandRequest, EventKind, EventPayload};
 use crate::id::CommandId;
@@ -12,6 +11,7 @@ use crate::pull_request::{BlockedDetails, BlockedUntil, PullRequest};
 use crate::remedy;
 use crate::run::{CommandContext, Run, RunKind, RunTrigger};
 use crate::state::State;
+use crate::text;
 use crate::transition;
 
 pub(super) fn command_requested(mut builder: DecisionBuilder<'_>, request: &CommandRequest) -> Decision {
@@ -42,7 +42,7 @@ pub(super) fn command_requested(mut builder: DecisionBuilder<'_>, request: &Comm
         Command::Hold => {
             builder.record.hold = true;
             let state = builder.record.state;
-            let reason = comment::hold_reason(&request.by, &request.args);
+            let reason = text::hold_reason(&request.by, &request.args);
             builder.record.hold_reason = Some(reason.clone());
             builder.record.blocked.get_or_insert(BlockedDetails {
                 reason,
@@ -80,7 +80,7 @@ pub(super) fn command_requested(mut builder: DecisionBuilder<'_>, request: &Comm
         ..EventPayload::text("accepted")
     };
     builder.log(EventKind::CommandReceived, (from != to).then_some((from, to)), payload);
-    let still = builder.record.hold_label().filter(|_| command == Command::Resume).map(comment::held_by_label);
+    let still = builder.record.hold_label().filter(|_| command == Command::Resume).map(text::held_by_label);
     builder.show_button_result(request, Ok(still.as_deref()));
     let reason = still.unwrap_or_else(|| format!("{command} by {} accepted", request.by));
     builder.finish(FactOutcome::Applied, reason)

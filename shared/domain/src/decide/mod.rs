@@ -6,19 +6,17 @@
 //! GitHub; `remediation` claims remedies, handles their updates and escalates; `command` applies people's commands;
 //! `check_run` updates the check run on the head.
 
-mod act;
+mod check_run;
 mod command;
-mod life;
+mod lifecycle;
+mod remediation;
 mod reports;
-mod show;
 mod verify;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::command::CommandMessage;
-use crate::comment::check_run::CheckRunText;
-use crate::comment::{self, Notice};
 use crate::event::{Event, EventKind, EventPayload, Fact, FactKind};
 use crate::id::{EffectId, RunId, Sha};
 use crate::policy::Policy;
@@ -27,6 +25,8 @@ use crate::remedy;
 use crate::run::Run;
 use crate::signals::ImpliedState;
 use crate::state::{State, Strategy, Substatus};
+use crate::text::check_run::CheckRunText;
+use crate::text::{self, Notice};
 use crate::time::saturating_after;
 use crate::transition::{self, TransitionHop};
 
@@ -151,7 +151,7 @@ pub enum VulnerabilityUpdate {
 #[must_use]
 pub fn decide(policy: &Policy, record: Option<PullRequest>, fact: &Fact, now: Timestamp) -> Decision {
     let Some(record) = record else {
-        return life::first_seen(policy, fact, now);
+        return lifecycle::first_seen(policy, fact, now);
     };
     if record.state.is_terminal() && !applies_to_terminal(&record, fact) {
         return no_change(FactOutcome::Ignored, format!("{} is already {}", record.id, record.state));
@@ -159,17 +159,19 @@ pub fn decide(policy: &Policy, record: Option<PullRequest>, fact: &Fact, now: Ti
     let was_closed = record.state == State::Closed;
     let builder = DecisionBuilder::new(policy, record, fact, now);
     match &fact.kind {
-        FactKind::Reopened(described) => life::reopened(builder, described),
+        FactKind::Reopened(described) => lifecycle::reopened(builder, described),
         FactKind::Opened(described) | FactKind::Edited(described) | FactKind::HeadMoved { described, .. }
             if was_closed =>
         {
-            life::reopened(builder, described)
+            lifecycle::reopened(builder, described)
         }
-        FactKind::Opened(described) | FactKind::Edited(described) => life::edited(builder, described),
-        FactKind::HeadMoved { described, before, ours } => life::head_moved(builder, described, before.as_ref(), *ours),
-        FactKind::Closed { by, why } => life::closed(builder, by.as_deref(), *why),
-        FactKind::Merged { by, by_automerge_bot } => life::merged(builder, by.as_deref(), *by_automerge_bot),
-        FactKind::BaseMoved { base } => life::base_moved(builder, base),
+        FactKind::Opened(described) | FactKind::Edited(described) => lifecycle::edited(builder, described),
+        FactKind::HeadMoved { described, before, ours } => {
+            lifecycle::head_moved(builder, described, before.as_ref(), *ours)
+        }
+        FactKind::Closed { by, why } => lifecycle::closed(builder, by.as_deref(), *why),
+        FactKind::Merged { by, by_automerge_bot } => lifecycle::merged(builder, by.as_deref(), *by_automerge_bot),
+        FactKind::BaseMoved { base } => lifecycle::base_moved(builder, base),
         FactKind::ChecksRequested { head } => reports::checks_requested(builder, head),
         FactKind::Check { head, check } => reports::check(builder, head, check),
         FactKind::Policy { head, report } => reports::policy(builder, head, report),
@@ -177,10 +179,10 @@ pub fn decide(policy: &Policy, record: Option<PullRequest>, fact: &Fact, now: Ti
         FactKind::Merge { head, report } => reports::merge(builder, head, report),
         FactKind::Verified(snapshot) => verify::verified(builder, snapshot),
         FactKind::Skipped { why, until } => verify::skipped(builder, why, *until),
-        FactKind::Linked(link) => life::linked(builder, *link),
-        FactKind::PostMergeVerified { watched_minutes } => life::post_merge_verified(builder, *watched_minutes),
-        FactKind::Diagnosed(diagnosed) => act::diagnosed(builder, diagnosed),
-        FactKind::Remedy { run, news } => act::remedy_update(builder, run, news),
+        FactKind::Linked(link) => lifecycle::linked(builder, *link),
+        FactKind::PostMergeVerified { watched_minutes } => lifecycle::post_merge_verified(builder, *watched_minutes),
+        FactKind::Diagnosed(diagnosed) => remediation::diagnosed(builder, diagnosed),
+        FactKind::Remedy { run, news } => remediation::remedy_update(builder, run, news),
         FactKind::CommandRequested(request) => command::command_requested(builder, request),
     }
 }
@@ -398,7 +400,7 @@ impl<'a> DecisionBuilder<'a> {
     /// A change that the transition table does not allow: it is logged, the state stays, and verification is due at
     /// once (R-STATE-5).
     fn anomaly(mut self, own: EventKind, implied: State, mut payload: EventPayload) -> Decision {
-        let why = comment::invalid_transition(&self.record.id, self.record.state, implied, own);
+        let why = text::invalid_transition(&self.record.id, self.record.state, implied, own);
         payload.anomaly = Some(why.clone());
         self.log(own, None, payload);
         self.record.request_verification(why.clone(), self.now);

@@ -2,11 +2,11 @@
 //! report on a former head changes nothing (R-SIGNAL-4); a report on an unannounced commit is kept until its push
 //! arrives.
 
-use crate::comment;
 use crate::decide::{Decision, DecisionBuilder, FactOutcome, no_change};
 use crate::event::{EventKind, EventPayload};
 use crate::id::Sha;
 use crate::signals::{ApprovalReport, CheckReport, MergeReport, PolicyReport, PolicyVerdict, Signals, UpdateResult};
+use crate::text;
 
 /// Checks kept for a commit whose push has not arrived.
 const MAX_UNANNOUNCED_CHECKS: usize = 50;
@@ -25,7 +25,7 @@ pub(super) fn check(builder: DecisionBuilder<'_>, head: &Sha, check: &CheckRepor
         (true, false) => limit,
         (false, _) => limit.min(MAX_UNANNOUNCED_CHECKS),
     };
-    let text = if check.failure.is_some() { comment::failed_check(check) } else { String::new() };
+    let text = if check.failure.is_some() { text::failed_check(check) } else { String::new() };
     let payload = EventPayload { name: Some(check.name.clone()), ..EventPayload::text(&text) };
     let started_at = check.started_at.map(|at| builder.limit_skew(at));
     let check = CheckReport { at: builder.limit_skew(check.at), started_at, ..check.clone() };

@@ -4,14 +4,14 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::comment;
-use crate::decide::{Decision, DecisionBuilder, FactOutcome, life, no_change};
+use crate::decide::{Decision, DecisionBuilder, FactOutcome, lifecycle, no_change};
 use crate::event::{EventKind, EventPayload};
 use crate::policy::BehindRule;
 use crate::pull_request::{BlockedUntil, visit_backoff};
 use crate::signals::{ImpliedState, UpdateResult};
 use crate::snapshot::{LiveStatus, Mergeability, PullRequestState, Snapshot};
 use crate::state::{State, Strategy};
+use crate::text;
 use crate::time::saturating_after;
 use crate::transition;
 
@@ -25,7 +25,7 @@ pub(super) fn verified(mut builder: DecisionBuilder<'_>, snapshot: &Snapshot) ->
         }
         PullRequestState::Closed { at } => correct_to_terminal(builder, State::Closed, EventKind::PrClosed, *at, None),
         PullRequestState::Merged { at, by, by_automerge_bot } => {
-            correct_to_terminal(builder, State::Merged, life::merge_kind(*by_automerge_bot), *at, by.clone())
+            correct_to_terminal(builder, State::Merged, lifecycle::merge_kind(*by_automerge_bot), *at, by.clone())
         }
         PullRequestState::Open if head_moved_since(&builder, snapshot) => {
             no_change(FactOutcome::Superseded, "the head moved after the snapshot was read")
@@ -58,7 +58,7 @@ fn correct_to_terminal(
     by: Option<String>,
 ) -> Decision {
     let from = builder.record.state;
-    let drift = comment::drift(&builder.record.id, from, to);
+    let drift = text::drift(&builder.record.id, from, to);
     let payload = EventPayload {
         by,
         name: Some(missed.name().to_owned()),
@@ -67,22 +67,22 @@ fn correct_to_terminal(
     builder.log(EventKind::StateDriftCorrected, Some((from, to)), payload);
     builder.record.verified_at = Some(builder.now);
     let substatus = builder.closing_substatus(to);
-    life::enter_terminal(&mut builder, to, substatus, at);
+    lifecycle::enter_terminal(&mut builder, to, substatus, at);
     builder.finish(FactOutcome::Applied, drift)
 }
 
 /// Copies details, required checks, head and signals from the snapshot to the record.
 fn note_snapshot(builder: &mut DecisionBuilder<'_>, snapshot: &Snapshot) -> UpdateResult {
-    let changes = life::apply_details(builder, &snapshot.details, snapshot.read_at);
+    let changes = lifecycle::apply_details(builder, &snapshot.details, snapshot.read_at);
     if let Some(contexts) = &snapshot.required_checks {
-        builder.record.required_checks = life::required_contexts(builder.policy, contexts);
+        builder.record.required_checks = lifecycle::required_contexts(builder.policy, contexts);
     }
     if snapshot.details.head != builder.record.head_sha {
         let run = builder.record.active_run.as_ref();
         let ours = run.is_some_and(|run| run.accepted && run.strategy == Strategy::BranchUpdate);
         // The time of the push is unknown. It must not be later than that of a push event still to arrive.
         let at = builder.record.head_at.max(snapshot.read_at.saturating_sub(CLOCK_SKEW).unwrap_or(snapshot.read_at));
-        life::move_head(builder, &snapshot.details.head, at, ours);
+        lifecycle::move_head(builder, &snapshot.details.head, at, ours);
     }
     let live = builder.record.active_run.as_ref().filter(|run| run.head_sha == builder.record.head_sha);
     // By GitHub's clock, a result of the remedy may seem slightly older than the remedy.
@@ -135,7 +135,7 @@ fn drift(mut builder: DecisionBuilder<'_>, implied: ImpliedState, moved: bool) -
     if moved {
         missed = vec![EventKind::BranchUpdated.name()];
     }
-    let text = comment::drift(&builder.record.id, from, to);
+    let text = text::drift(&builder.record.id, from, to);
     let detail = if missed.is_empty() { text.clone() } else { format!("{text}; missed: {}", missed.join(", ")) };
     let payload = EventPayload {
         head: Some(builder.record.head_sha.clone()),

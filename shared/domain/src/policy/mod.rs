@@ -116,7 +116,7 @@ impl Policy {
 
     /// Whether this is Suture's own check run, which Suture must never wait for.
     pub fn is_own_check(&self, name: &str) -> bool {
-        self.check_run.enabled && name == crate::comment::check_run::CHECK_RUN_NAME
+        self.check_run.enabled && name == crate::text::check_run::CHECK_RUN_NAME
     }
 
     /// Whether a status context belongs to Policy Bot. It is then a policy signal, never a check.

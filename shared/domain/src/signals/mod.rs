@@ -438,7 +438,7 @@ impl Signals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::world::{
+    use crate::tests::fixture::{
         approved, failed_because, merging, minutes, policy_says, run_of as run, start, status_of as status,
     };
 

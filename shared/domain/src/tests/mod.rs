@@ -3,9 +3,9 @@
 
 #![expect(clippy::wildcard_enum_match_arm, reason = "a test names what it is about, not everything it is not about")]
 
-mod lives;
+mod check_run;
+pub(crate) mod fixture;
 mod properties;
-mod remedies;
-mod showing;
-mod table;
-pub(crate) mod world;
+mod remediation;
+mod scenarios;
+mod state_table;

@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
-use super::world::{PullRequestStory, described, pr, sha, start};
+use super::fixture::{PullRequestStory, described, pr, sha, start};
 use crate::backoff;
 use crate::command::Command;
 use crate::decide::{FactOutcome, decide};

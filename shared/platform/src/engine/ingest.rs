@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use super::replacement;
 use super::repo_registry::RepoRegistry;
 use super::{ApplyResult, Engine, EngineError};
-use crate::outlets::Publisher;
+use crate::publish::Publisher;
 use crate::store::Store;
 
 /// Applies a fact, registers the repository of a new pull request, and links a replacement with the pull request it replaces. `record`

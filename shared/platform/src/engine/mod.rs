@@ -20,9 +20,9 @@ use thiserror::Error;
 use tokio::time::{Instant, timeout};
 use tracing::{error, warn};
 
-use crate::lookup;
-use crate::outlets::{OutboundMessage, Publisher};
-use crate::rows::{self, RunWrite};
+use crate::publish::{OutboundMessage, Publisher};
+use crate::queries;
+use crate::schema::{self, RunWrite};
 use crate::store::{Condition, ConditionFailed, MAX_WRITES, RowWrite, Store, StoreError};
 
 /// Write conflicts are retried for this long; then the caller defers the fact to the queue.
@@ -145,7 +145,7 @@ impl<S: Store, O: Publisher> Engine<S, O> {
     }
 
     pub async fn load(&self, pr: &PrId, now: Timestamp) -> Result<Option<PullRequest>, EngineError> {
-        Ok(lookup::read(&self.store, &rows::record_key(pr), now).await?)
+        Ok(queries::read(&self.store, &schema::record_key(pr), now).await?)
     }
 
     async fn attempt(
@@ -183,7 +183,7 @@ impl<S: Store, O: Publisher> Engine<S, O> {
         };
         let loaded = before.map(|record| record.version);
         let runs = self.runs(&decision.runs, now).await?;
-        let writes = rows::commit(&decision, after, loaded, &runs, policy, now)?;
+        let writes = schema::commit(&decision, after, loaded, &runs, policy, now)?;
         match self.store.write(writes.clone(), now).await {
             Ok(()) => {
                 let undelivered = self.deliver(&fact.pr, &decision.effects, now).await;
@@ -205,7 +205,7 @@ impl<S: Store, O: Publisher> Engine<S, O> {
         now: Timestamp,
     ) -> Result<Attempt, EngineError> {
         let at = |position: usize| refused.get(position).and_then(Option::as_ref);
-        if let (Some(event), Some(before)) = (decision.events.first(), at(rows::HOP_0)) {
+        if let (Some(event), Some(before)) = (decision.events.first(), at(schema::HOP_0)) {
             let hop_0 = before.found.clone().unwrap_or_default();
             let undelivered = self.deliver_remaining(event, &hop_0, now).await?;
             let (outcome, reason) = (FactOutcome::Duplicate, format!("{} was applied before", event.id));
@@ -221,13 +221,13 @@ impl<S: Store, O: Publisher> Engine<S, O> {
             };
             return Ok(Attempt::Done(Box::new(applied)));
         }
-        let key = writes[rows::RECORD].key();
-        match at(rows::RECORD) {
+        let key = writes[schema::RECORD].key();
+        match at(schema::RECORD) {
             // The conflict was on a run or another row, so the record has to be loaded.
             None => Ok(Attempt::Retry(LoadedRecord::NotLoaded)),
             Some(ConditionFailed { found: None }) => Ok(Attempt::Retry(LoadedRecord::Loaded(None))),
             Some(ConditionFailed { found: Some(item) }) => {
-                Ok(Attempt::Retry(LoadedRecord::Loaded(Some(rows::read(key, item)?))))
+                Ok(Attempt::Retry(LoadedRecord::Loaded(Some(schema::read(key, item)?))))
             }
         }
     }
@@ -270,13 +270,13 @@ impl<S: Store, O: Publisher> Engine<S, O> {
     }
 
     pub async fn run(&self, id: &RunId, now: Timestamp) -> Result<Option<Run>, EngineError> {
-        Ok(lookup::read(&self.store, &rows::run_key(id), now).await?)
+        Ok(queries::read(&self.store, &schema::run_key(id), now).await?)
     }
 
     /// Publishes the remaining effects of an event that was applied before.
     async fn deliver_remaining(&self, event: &Event, hop_0: &Item, now: Timestamp) -> Result<usize, EngineError> {
         let mut left = Vec::new();
-        for id in rows::effects_of(event, hop_0) {
+        for id in schema::effects_of(event, hop_0) {
             if let Some(effect) = self.undelivered(&id, now).await? {
                 left.push(effect);
             }
@@ -286,15 +286,15 @@ impl<S: Store, O: Publisher> Engine<S, O> {
 
     /// Reads an effect from the outbox.
     pub async fn undelivered(&self, id: &EffectId, now: Timestamp) -> Result<Option<Effect>, EngineError> {
-        Ok(lookup::read(&self.store, &rows::effect_key(id), now).await?)
+        Ok(queries::read(&self.store, &schema::effect_key(id), now).await?)
     }
 
     /// Publishes an effect from the outbox; a missing one has been published. Returns whether it is published.
     pub async fn redeliver(&self, id: &EffectId, now: Timestamp) -> Result<bool, EngineError> {
         let Some(effect) = self.undelivered(id, now).await? else { return Ok(true) };
-        let pr = rows::pr_of_effect(id);
+        let pr = schema::pr_of_effect(id);
         let pr = pr.ok_or_else(|| {
-            StoreError::Corrupt(rows::effect_key(id), "the effect id names no pull request".to_owned())
+            StoreError::Corrupt(schema::effect_key(id), "the effect id names no pull request".to_owned())
         })?;
         Ok(self.deliver(&pr, &[effect], now).await == 0)
     }
@@ -315,7 +315,7 @@ impl<S: Store, O: Publisher> Engine<S, O> {
         for (effect, result) in effects.iter().zip(results) {
             match result {
                 Ok(()) => {
-                    deletes.push(RowWrite::Delete { key: rows::effect_key(&effect.id), only_if: Condition::Always })
+                    deletes.push(RowWrite::Delete { key: schema::effect_key(&effect.id), only_if: Condition::Always })
                 }
                 Err(error) => warn!(%pr, effect = %effect.id, %error, "delivery failed; left in outbox"),
             }

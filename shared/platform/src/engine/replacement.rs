@@ -8,8 +8,8 @@ use domain::state::{State, Strategy};
 use jiff::Timestamp;
 
 use crate::engine::{ApplyResult, Engine, EngineError};
-use crate::lookup;
-use crate::outlets::Publisher;
+use crate::publish::Publisher;
+use crate::queries;
 use crate::store::Store;
 
 /// Links replacements after a fact was applied, from either side.
@@ -35,7 +35,7 @@ pub async fn find<S: Store, O: Publisher>(
 ) -> Result<bool, EngineError> {
     let Some(id) = old.vulnerability_id.as_ref().filter(|_| awaits_replacement(old)) else { return Ok(false) };
     // Including closed ones: the replacement may have been merged already.
-    let lineage = lookup::vulnerability(engine.store(), &old.id.repo, &old.base_branch, id, now).await?.lineage;
+    let lineage = queries::vulnerability(engine.store(), &old.id.repo, &old.base_branch, id, now).await?.lineage;
     let Some(fresh) = lineage.into_iter().rfind(|number| *number > old.id.number) else { return Ok(false) };
     let Some(fresh) = engine.load(&PrId::new(old.id.repo.clone(), fresh), now).await? else { return Ok(false) };
     Ok(link(engine, &fresh, now).await?.is_some_and(|replaced| replaced == old.id))
@@ -49,7 +49,7 @@ pub async fn link<S: Store, O: Publisher>(
 ) -> Result<Option<PrId>, EngineError> {
     let Some(id) = &fresh.vulnerability_id else { return Ok(None) };
     let repo = &fresh.id.repo;
-    let known = lookup::vulnerability(engine.store(), repo, &fresh.base_branch, id, now).await?;
+    let known = queries::vulnerability(engine.store(), repo, &fresh.base_branch, id, now).await?;
     let before: Vec<PrId> = known
         .lineage
         .iter()
@@ -59,7 +59,7 @@ pub async fn link<S: Store, O: Publisher>(
     if before.is_empty() {
         return Ok(None);
     }
-    let records = lookup::records(engine.store(), &before, now).await?;
+    let records = queries::records(engine.store(), &before, now).await?;
     let Some(old) = records.into_iter().find(awaits_replacement) else { return Ok(None) };
     tell(engine, &old.id, ReplacementLink::ReplacedBy(fresh.id.number), now).await?;
     tell(engine, &fresh.id, ReplacementLink::Replaces(old.id.number), now).await?;

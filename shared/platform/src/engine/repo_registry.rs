@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use tracing::warn;
 
 use crate::engine::ApplyResult;
-use crate::rows;
+use crate::schema;
 use crate::store::Store;
 
 /// The version of a new record.
@@ -25,7 +25,7 @@ impl RepoRegistry {
         if self.known().contains(repo) {
             return;
         }
-        match store.write(vec![rows::add_repo(repo)], now).await {
+        match store.write(vec![schema::add_repo(repo)], now).await {
             Ok(()) => _ = self.known().insert(repo.clone()),
             Err(error) => warn!(%repo, %error, "cannot register repository"),
         }

@@ -10,9 +10,9 @@ use serde::Deserialize;
 
 use super::auth::Identity;
 use super::client::{GitHub, next_page};
-use super::limits::RateLimits;
 use super::pulls::RawUser;
-use crate::http::ApiError;
+use super::rate_limit::RateLimits;
+use crate::transport::ApiError;
 
 /// Where the App is installed.
 pub(super) const INSTALLATIONS: &str = "/app/installations?per_page=100";

@@ -21,8 +21,8 @@ use tokio::sync::Mutex;
 
 use super::app::{AppInstallation, INSTALLATIONS};
 use super::client::{all_pages, call_error};
-use super::limits::RateLimiter;
-use crate::http::ApiError;
+use super::rate_limit::RateLimiter;
+use crate::transport::ApiError;
 
 /// Octocrab's JWTs are valid for nine minutes.
 const JWT_LIFE: SignedDuration = SignedDuration::from_mins(8);
@@ -139,7 +139,7 @@ impl Session {
                 installations.entry(owner.to_ascii_lowercase()).or_insert((InstallationId(id), None));
             }
         }
-        let missing = || ApiError::Gone { message: format!("the App is not installed for `{owner}`") };
+        let missing = || ApiError::NotFound { message: format!("the App is not installed for `{owner}`") };
         let (id, token) = installations.get_mut(&owner).ok_or_else(missing)?;
         if let Some((github, renew_at)) = token
             && *renew_at > now
@@ -153,7 +153,7 @@ impl Session {
             Ok(fetched) => Ok(Arc::clone(&token.insert(fetched).0)),
             Err(error) => {
                 // Uninstalled, and perhaps installed again under another id.
-                if matches!(error, ApiError::Gone { .. }) {
+                if matches!(error, ApiError::NotFound { .. }) {
                     installations.remove(&owner);
                 }
                 Err(error)

@@ -1,8 +1,8 @@
 //! Check runs of our own, and asking for those of others to run again.
 
-use domain::comment::check_run::{CHECK_RUN_NAME, CheckConclusion, CheckRunButton, CheckRunText};
 use domain::event::truncate;
 use domain::id::{PrId, RepoName, Sha};
+use domain::text::check_run::{CHECK_RUN_NAME, CheckConclusion, CheckRunButton, CheckRunText};
 use http::Method;
 use jiff::Timestamp;
 use octocrab::models::RunId;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::client::{GitHub, body, encode_segment};
 use super::pulls::{owner, repo_path};
-use crate::http::ApiError;
+use crate::transport::ApiError;
 
 /// GitHub refuses longer texts.
 const MAX_TEXT: usize = 65_535;

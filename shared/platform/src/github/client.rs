@@ -16,10 +16,10 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use super::auth::{Credentials, Identity, Session};
-use super::limits::{RateLimiter, RateLimits};
+use super::rate_limit::{RateLimiter, RateLimits};
 use crate::clock::Clock;
-use crate::http::{ApiError, Transport, error_chain};
 use crate::secrets::SecretRefresher;
+use crate::transport::{ApiError, Transport, error_chain};
 
 /// Lists are read this far, 100 to a page.
 const MAX_PAGES: usize = 50;

@@ -10,7 +10,7 @@ use super::app::empty_if_null;
 use super::client::{GitHub, encode_segment, next_page};
 use super::graphql::ADD_REACTION;
 use super::pulls::{issue_path, owner};
-use crate::http::ApiError;
+use crate::transport::ApiError;
 
 /// Comments are read this far, 100 to a page: beyond that a marker counts as absent.
 const MOST_PAGES: usize = 30;
@@ -98,7 +98,7 @@ impl GitHub {
         let path = issue_path(pr, &format!("/labels/{}", encode_segment(label)));
         match self.write(owner(&pr.repo), Method::DELETE, &path, None::<&()>).await {
             Ok(_) => Ok(true),
-            Err(ApiError::Gone { .. }) => Ok(false),
+            Err(ApiError::NotFound { .. }) => Ok(false),
             Err(error) => Err(error),
         }
     }

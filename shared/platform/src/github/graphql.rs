@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use super::auth::Identity;
 use super::client::{GitHub, body};
-use super::limits::Query;
-use crate::http::ApiError;
+use super::rate_limit::Query;
+use crate::transport::ApiError;
 
 /// Pull requests with everything a snapshot needs.
 pub(super) const PULL_REQUESTS: &str = include_str!("queries/pull_requests.graphql");
@@ -132,7 +132,7 @@ impl GitHub {
 fn refused(error: &GraphqlError) -> ApiError {
     let message = domain::event::truncate(&error.message, 300);
     match error.kind.as_deref() {
-        Some("NOT_FOUND") => ApiError::Gone { message },
+        Some("NOT_FOUND") => ApiError::NotFound { message },
         Some("FORBIDDEN" | "INSUFFICIENT_SCOPES") => ApiError::Refused { status: 403, message },
         Some(_) | None => ApiError::Refused { status: 422, message },
     }

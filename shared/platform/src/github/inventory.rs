@@ -11,7 +11,7 @@ use super::graphql::{GraphqlResponse, OPEN_PULL_REQUESTS};
 use super::mapping;
 use super::pulls::owner;
 use super::snapshots::{Actor, Label, List, top_of};
-use crate::http::ApiError;
+use crate::transport::ApiError;
 
 /// Pages of 100. A repository with more open pull requests than this is read in part.
 const MOST_PAGES: usize = 50;
@@ -84,7 +84,7 @@ impl GitHub {
             let page = InventoryPage { owner: repo.owner(), name: repo.name(), after: after.as_deref() };
             let graph: GraphqlResponse<InventoryResponse> =
                 self.query(owner(repo), OPEN_PULL_REQUESTS, page, true).await?;
-            let gone = || ApiError::Gone { message: format!("GitHub shows no repository `{repo}`") };
+            let gone = || ApiError::NotFound { message: format!("GitHub shows no repository `{repo}`") };
             let pulls = graph.data.and_then(|data| data.repository).ok_or_else(gone)?.pull_requests;
             listed.extend(pulls.iter().filter_map(|pull| list(repo, pull, policy)));
             after = pulls.page_info.end_cursor.filter(|_| pulls.page_info.has_next_page);

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::client::{GitHub, body, encode_segment};
 use super::graphql::PIN_ISSUE;
 use super::pulls::{issue_path, owner, repo_path};
-use crate::http::ApiError;
+use crate::transport::ApiError;
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(from = "Raw")]

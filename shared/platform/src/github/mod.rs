@@ -12,8 +12,8 @@ mod comments;
 mod graphql;
 mod inventory;
 mod issues;
-mod limits;
 mod pulls;
+mod rate_limit;
 mod repository;
 mod snapshots;
 
@@ -25,7 +25,7 @@ pub use comments::{PostedComment, Reaction};
 pub use graphql::comparisons;
 pub use inventory::OpenPullRequest;
 pub use issues::{GitHubIssue, IssueChange};
-pub use limits::{RateLimit, RateLimits};
 pub use pulls::{BranchUpdate, RestPullRequest};
+pub use rate_limit::{RateLimit, RateLimits};
 pub use repository::BaseRequirements;
 pub use snapshots::SnapshotError;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::auth::Identity;
 use super::client::GitHub;
-use crate::http::ApiError;
+use crate::transport::ApiError;
 
 /// A pull request, as REST shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::client::{GitHub, encode_segment};
 use super::graphql::{GraphqlResponse, comparisons};
 use super::pulls::{owner, repo_path};
-use crate::http::ApiError;
+use crate::transport::ApiError;
 
 /// What a base branch requires of a head.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -63,7 +63,7 @@ impl GitHub {
         let path = repo_path(repo, &format!("collaborators/{}/permission", encode_segment(login)));
         match self.read::<Answer>(owner(repo), &path).await {
             Ok(answer) => Ok(RepoPermission::from_github(&answer.role_name, &answer.permission)),
-            Err(ApiError::Gone { .. }) => Ok(None),
+            Err(ApiError::NotFound { .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -152,7 +152,7 @@ impl GitHub {
 fn tolerated<T>(answer: Result<T, ApiError>) -> Result<Option<T>, ApiError> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
-        Err(ApiError::Gone { .. } | ApiError::Refused { status: 403, .. }) => Ok(None),
+        Err(ApiError::NotFound { .. } | ApiError::Refused { status: 403, .. }) => Ok(None),
         Err(error) => Err(error),
     }
 }

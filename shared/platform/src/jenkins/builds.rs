@@ -6,9 +6,9 @@ use http::Uri;
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
-use super::names::{BuildRef, JenkinsJob};
+use super::job::{BuildRef, JenkinsJob};
 use super::{ApiError, Jenkins};
-use crate::http::BodyLimit;
+use crate::transport::BodyLimit;
 
 /// Most builds read per job; older ones do not matter.
 const MAX_BUILDS: usize = 30;
@@ -273,7 +273,7 @@ impl Jenkins {
 fn not_found_as_none<T>(answer: Result<T, ApiError>) -> Result<Option<T>, ApiError> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
-        Err(ApiError::Gone { .. }) => Ok(None),
+        Err(ApiError::NotFound { .. }) => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -1,17 +1,17 @@
 //! The Jenkins client: trigger, find, poll and stop builds, read results and logs. Authenticates with an API token, or with a password
 //! and a crumb. The `domain` crate decides what a build means for a pull request.
 
+mod build_handle;
 mod builds;
-mod followed;
 mod head_build;
-mod names;
-mod orders;
+mod job;
+mod trigger;
 
+pub use build_handle::{BuildHandle, InvalidBuildHandle, POLL_INTERVAL};
 pub use builds::{BuildMatch, BuildQuery, BuildState, MAX_CLOCK_SKEW, QueueItem};
-pub use followed::{BuildHandle, InvalidBuildHandle, POLL_INTERVAL};
 pub use head_build::{build_of, job_of, since_head};
-pub use names::{BuildRef, JenkinsJob};
-pub use orders::TriggeredBuild;
+pub use job::{BuildRef, JenkinsJob};
+pub use trigger::TriggeredBuild;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
@@ -25,10 +25,10 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 use tracing::debug;
 
-use crate::call_error::{ApiError, refusal};
+use crate::api_error::{ApiError, refusal};
 use crate::clock::Clock;
-use crate::http::{BodyLimit, Transport, backoff};
 use crate::secrets::SecretRefresher;
+use crate::transport::{BodyLimit, Transport, backoff};
 
 /// Credentials.
 #[derive(Clone)]
@@ -204,7 +204,7 @@ impl Jenkins {
         }
         let answer = match self.read("/crumbIssuer/api/json", None).await {
             Ok(answer) => answer,
-            Err(ApiError::Gone { .. }) => return Ok(()),
+            Err(ApiError::NotFound { .. }) => return Ok(()),
             Err(error) => return Err(error),
         };
         let issued: CrumbResponse = serde_json::from_slice(answer.body())?;

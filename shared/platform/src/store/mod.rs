@@ -77,7 +77,7 @@ pub enum RowWrite {
         only_if: Condition,
     },
     /// Changes attributes without loading the row; creates it if it does not exist and the condition allows that.
-    Change {
+    Update {
         key: Key,
         change: RowUpdate,
     },
@@ -91,14 +91,14 @@ pub enum RowWrite {
 impl RowWrite {
     pub fn key(&self) -> &Key {
         match self {
-            Self::Put { key, .. } | Self::Change { key, .. } | Self::Delete { key, .. } => key,
+            Self::Put { key, .. } | Self::Update { key, .. } | Self::Delete { key, .. } => key,
         }
     }
 
     pub fn only_if(&self) -> &Condition {
         match self {
             Self::Put { only_if, .. } | Self::Delete { only_if, .. } => only_if,
-            Self::Change { change, .. } => &change.only_if,
+            Self::Update { change, .. } => &change.only_if,
         }
     }
 }

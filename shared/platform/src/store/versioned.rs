@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{Condition, Key, RowWrite, Store, StoreError, TTL, VERSION, number, number_of};
-use crate::rows;
+use crate::schema;
 
 /// Attempts before a write conflict becomes an error.
 const MAX_ATTEMPTS: u32 = 8;
@@ -29,7 +29,7 @@ pub async fn load<S: Store, T: DeserializeOwned>(
 ) -> Result<Option<Versioned<T>>, StoreError> {
     let Some(item) = store.get(key, now).await? else { return Ok(None) };
     let version = number_of(&item, VERSION).and_then(|version| u64::try_from(version).ok()).unwrap_or(0);
-    Ok(Some(Versioned { value: rows::read_owned(key, item)?, version }))
+    Ok(Some(Versioned { value: schema::read_owned(key, item)?, version }))
 }
 
 /// Writes a value if its version is still `loaded` (`None`: no item). Returns whether it was written.
@@ -134,7 +134,7 @@ pub fn write<T: Serialize>(
     only_if: Condition,
     ttl: Option<Timestamp>,
 ) -> Result<RowWrite, StoreError> {
-    let mut item = rows::row(key, value)?;
+    let mut item = schema::row(key, value)?;
     item.inner_mut().insert(VERSION.to_owned(), number(version));
     if let Some(ttl) = ttl {
         item.inner_mut().insert(TTL.to_owned(), number(ttl.as_second()));

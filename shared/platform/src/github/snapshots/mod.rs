@@ -2,8 +2,8 @@
 //! as many when GitHub cannot answer; contexts beyond the first hundred, mergeability that is not worked out yet and
 //! comparisons only where they are needed. One pull request that cannot be read never costs the others.
 
+mod builder;
 mod raw;
-mod reading;
 
 use std::collections::BTreeMap;
 
@@ -19,11 +19,11 @@ use thiserror::Error;
 use super::auth::Identity;
 use super::client::GitHub;
 use super::graphql::{CONTEXTS, GraphqlError, GraphqlResponse, MERGEABLE, PULL_REQUESTS};
-use crate::http::ApiError;
+use crate::transport::ApiError;
+pub(super) use builder::top_of;
+use builder::{SnapshotBuilder, partial};
 pub(super) use raw::{Actor, Label, List};
 use raw::{FurtherContexts, MergeabilityFields, Node, Nodes, PullNode};
-pub(super) use reading::top_of;
-use reading::{SnapshotBuilder, partial};
 
 /// Contexts are read this far, 100 to a page.
 const MOST_CONTEXT_PAGES: usize = 20;
@@ -286,7 +286,7 @@ impl GitHub {
                 Some(behind_by) => Ok(behind_by),
                 None => match self.behind_by(repo, base, head).await {
                     Ok(behind_by) => Ok(behind_by),
-                    Err(ApiError::Gone { message }) => Err(partial(format!("nothing to compare: {message}"))),
+                    Err(ApiError::NotFound { message }) => Err(partial(format!("nothing to compare: {message}"))),
                     Err(error) => Err(SnapshotError::Failed(error)),
                 },
             };

@@ -21,7 +21,7 @@ impl WriteExpression {
     pub(super) fn of(write: &RowWrite, now: Timestamp) -> Self {
         let mut expression = match write {
             RowWrite::Put { .. } | RowWrite::Delete { .. } => Self::default(),
-            RowWrite::Change { change, .. } => Self::change(change),
+            RowWrite::Update { change, .. } => Self::change(change),
         };
         expression.condition = expression.only_if(write.key().table, write.only_if(), now);
         expression

@@ -78,7 +78,7 @@ impl DynamoStore {
                 let sent = request.return_consumed_capacity(ReturnConsumedCapacity::Total).send().await;
                 sent.map_err(|error| failed(RequestFailure::Delete(error)))?.consumed_capacity
             }
-            RowWrite::Change { key, .. } => {
+            RowWrite::Update { key, .. } => {
                 let request = self.client.update_item().table_name(table).set_key(Some(wire_key(&key)));
                 let request = request.set_update_expression(update).set_condition_expression(condition);
                 let request = request.set_expression_attribute_names(names).set_expression_attribute_values(values);
@@ -110,7 +110,7 @@ impl DynamoStore {
                 let delete = delete.set_expression_attribute_names(names).set_expression_attribute_values(values);
                 part.delete(delete.build().map_err(malformed)?)
             }
-            RowWrite::Change { key, .. } => {
+            RowWrite::Update { key, .. } => {
                 // An update in a transaction needs an expression; removing a missing attribute does nothing.
                 let update = update.unwrap_or_else(|| "REMOVE nothing".to_owned());
                 let change = Update::builder().table_name(table).set_key(Some(wire_key(&key)));

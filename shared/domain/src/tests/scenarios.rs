@@ -1,7 +1,7 @@
 //! Scenarios from the first fact to the last (R-FLOW-1, R-FLOW-2, R-STATE, R-SIGNAL): facts in any order, new heads,
 //! merges and closes, drift, holds.
 
-use super::world::{PullRequestStory, described, minutes, policy_says, run_of, sha, start, status_of};
+use super::fixture::{PullRequestStory, described, minutes, policy_says, run_of, sha, start, status_of};
 use crate::command::Command;
 use crate::decide::{FactOutcome, HeadChange, RunChange, RunEnd, VulnerabilityUpdate};
 use crate::event::{CloseReason, EventKind, FactKind, PullRequestDetails, RemedyUpdate};
@@ -750,7 +750,7 @@ fn snapshot_overrules_webhooks_of_the_same_second() {
     // A failure that matches no transient rule does not replace one that does.
     let mut known = PullRequestStory::at(State::ChecksFailed);
     let mut github = known.github();
-    github.signals.checks[0].failure = super::world::failed_because(None, "zzz: This commit cannot be built");
+    github.signals.checks[0].failure = super::fixture::failed_because(None, "zzz: This commit cannot be built");
     known.verify(github);
     assert_eq!((known.state(), known.record().substatus), (State::ChecksFailed, Some(Substatus::Transient)));
 }
@@ -890,7 +890,7 @@ fn hold_stops_remedies_until_resume() {
     tale.command(Command::Hold);
     assert!(tale.record().hold);
     assert_eq!(tale.record().blocked.as_ref().unwrap().reason, "held by danny");
-    assert_eq!(crate::comment::blocked(tale.record()).as_deref(), Some("held by danny"));
+    assert_eq!(crate::text::blocked(tale.record()).as_deref(), Some("held by danny"));
     tale.advance_minutes(60);
     assert!(!tale.record().is_stale(&tale.policy, tale.now), "a pull request on hold is not stale");
     assert_eq!(tale.sweep(tale.github()), None);

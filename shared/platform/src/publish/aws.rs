@@ -88,7 +88,7 @@ impl AwsPublisher {
         results
     }
 
-    async fn send_to_topic(&self, notice: &domain::comment::Notice) -> Result<(), PublishError> {
+    async fn send_to_topic(&self, notice: &domain::text::Notice) -> Result<(), PublishError> {
         let Some(topic) = &self.addresses.topic_arn else {
             return Err(PublishError("no topic for notices is configured: set SUTURE_ALERTS_TOPIC_ARN".to_owned()));
         };

@@ -98,7 +98,7 @@ mod tests {
     use crate::id::{EventId, RunId};
     use crate::run::{Initiator, RunState, RunTrigger, TransitionContext};
     use crate::state::{State, Strategy};
-    use crate::tests::world::{minutes, pr, sha, start};
+    use crate::tests::fixture::{minutes, pr, sha, start};
 
     #[test]
     fn remedy_line_shows_the_outcome() {

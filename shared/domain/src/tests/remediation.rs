@@ -3,7 +3,7 @@
 
 use jiff::SignedDuration;
 
-use super::world::{PullRequestStory, approved, described, minutes, policy_says, run_of, sha};
+use super::fixture::{PullRequestStory, approved, described, minutes, policy_says, run_of, sha};
 use crate::backoff::AttemptFailure;
 use crate::command::Command;
 use crate::decide::{EffectKind, FactOutcome, RunChange, RunEnd, VulnerabilityUpdate};
@@ -153,7 +153,7 @@ fn report_of_another_check_does_not_restore_the_old_failure() {
     assert_eq!((tale.state(), tale.outcome()), (State::ChecksRunning, FactOutcome::Applied));
     // A snapshot with the old failure does not either, while the run is active.
     let mut github = tale.github();
-    github.signals.checks[0].failure = super::world::failed_because(Some("timeout"), "timeout");
+    github.signals.checks[0].failure = super::fixture::failed_because(Some("timeout"), "timeout");
     tale.advance_minutes(1);
     tale.verify(github);
     assert_eq!(tale.state(), State::ChecksRunning);
@@ -638,7 +638,7 @@ fn diagnosis_of_an_old_record_is_superseded() {
             diagnosis,
             run: RunId::new("r"),
             vulnerability: None,
-            story: crate::comment::EscalationHistory::default(),
+            story: crate::text::EscalationHistory::default(),
         }))
     };
     let mut head = tale.clone();
@@ -843,7 +843,7 @@ fn drops_in_a_row_have_growing_backoff() {
 
 /// When the failure of `claimed(ChecksFailed)` becomes stale.
 fn minute_35() -> jiff::Timestamp {
-    super::world::start() + minutes(32)
+    super::fixture::start() + minutes(32)
 }
 
 #[test]

@@ -3,7 +3,6 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::command::{Command, CommandSource};
-use crate::comment::EscalationHistory;
 use crate::decide::{Decision, FactOutcome, VulnerabilityUpdate, decide};
 use crate::diagnosis::{Classification, Diagnosis, DiagnosisInput, classify};
 use crate::event::{
@@ -18,6 +17,7 @@ use crate::signals::{
 };
 use crate::snapshot::{LiveStatus, Mergeability, PullRequestState, Snapshot};
 use crate::state::{State, Substatus};
+use crate::text::EscalationHistory;
 
 pub(crate) fn sha(letter: char) -> Sha {
     letter.to_string().repeat(40).parse().unwrap()

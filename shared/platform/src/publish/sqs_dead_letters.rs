@@ -8,7 +8,7 @@ use aws_sdk_sqs::error::DisplayErrorContext;
 use aws_sdk_sqs::types::{Message as Received, MessageSystemAttributeName as About, QueueAttributeName};
 use jiff::Timestamp;
 
-use super::dlq::{DeadLetter, DeadLetters, DlqError};
+use super::dead_letters::{DeadLetter, DeadLetters, DlqError};
 
 /// SQS' limit for one receive call.
 const BATCH: i32 = 10;

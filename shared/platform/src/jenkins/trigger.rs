@@ -3,7 +3,7 @@
 use http::header;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::names::{BuildRef, JenkinsJob};
+use super::job::{BuildRef, JenkinsJob};
 use super::{ApiError, Jenkins};
 
 /// An accepted trigger.

@@ -207,7 +207,7 @@ fn substatuses(state: State) -> &'static [Substatus] {
 
 fn render() -> String {
     let mut page = String::from(include_str!("state-machine.head.md"));
-    let policy = super::world::acting();
+    let policy = super::fixture::acting();
     page.push_str("## States\n\n| state | waits for | stale after | detail |\n|---|---|---|---|\n");
     for state in State::ALL {
         let stale = policy.threshold(state).map_or("–".to_owned(), |wait| format!("{} min", wait.as_mins()));

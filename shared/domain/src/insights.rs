@@ -387,7 +387,7 @@ mod tests {
     use crate::id::EventId;
     use crate::policy::Policies;
     use crate::signals::{CheckVerdict, PolicyVerdict};
-    use crate::tests::world::PullRequestStory;
+    use crate::tests::fixture::PullRequestStory;
 
     fn insights(log: &[Event]) -> Insights {
         let traces: Vec<EventSample> = log.iter().filter_map(EventSample::of).collect();
@@ -480,8 +480,8 @@ mod tests {
         let mut tale = PullRequestStory::at(State::ChecksRunning);
         tale.advance_minutes(5);
         let mut github = tale.github();
-        github.signals.note_check(&crate::tests::world::run_of("build", CheckVerdict::Passed, tale.now), 250);
-        github.signals.note_policy(&crate::tests::world::policy_says(PolicyVerdict::Passed, tale.now));
+        github.signals.note_check(&crate::tests::fixture::run_of("build", CheckVerdict::Passed, tale.now), 250);
+        github.signals.note_policy(&crate::tests::fixture::policy_says(PolicyVerdict::Passed, tale.now));
         tale.verify(github);
         assert_eq!(tale.state(), State::PolicyPassed);
         tale.advance_minutes(1);
@@ -503,7 +503,7 @@ mod tests {
     fn missed_pushes_and_merges_count_as_their_kind() {
         let mut tale = PullRequestStory::at(State::Approved);
         let mut github = tale.github();
-        github.details.head = crate::tests::world::sha('b');
+        github.details.head = crate::tests::fixture::sha('b');
         github.signals = crate::signals::Signals::default();
         tale.verify(github);
         tale.advance_minutes(1);
@@ -537,8 +537,8 @@ mod tests {
             tale.sweep(tale.github());
             tale.remedy_update(RemedyUpdate::Accepted);
             tale.advance_minutes(5);
-            let failure = crate::tests::world::failed_because(Some("network"), words.get(n - 7).unwrap_or(said));
-            let mut check = crate::tests::world::run_of("build", CheckVerdict::Failed, tale.now);
+            let failure = crate::tests::fixture::failed_because(Some("network"), words.get(n - 7).unwrap_or(said));
+            let mut check = crate::tests::fixture::run_of("build", CheckVerdict::Failed, tale.now);
             (check.id, check.failure) = (Some(n as u64), failure);
             tale.apply(crate::event::FactKind::Check { head: tale.head.clone(), check });
         }

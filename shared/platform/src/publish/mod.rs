@@ -3,22 +3,22 @@
 
 #[cfg(feature = "aws")]
 pub mod aws;
-pub mod dlq;
-pub mod message;
+pub mod dead_letters;
+pub mod queue_message;
 #[cfg(feature = "aws")]
-pub mod sqs_dlq;
+pub mod sqs_dead_letters;
 
 use std::future::Future;
 use std::time::Duration;
 
 use domain::bus::DetailType;
 use domain::command::CommandMessage;
-use domain::comment::Notice;
 use domain::decide::{Effect, EffectKind};
 use domain::id::{PrId, RepoName};
+use domain::text::Notice;
 use thiserror::Error;
 
-use self::message::{QueueMessage, Task};
+use self::queue_message::{QueueMessage, Task};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct OutboundMessage {

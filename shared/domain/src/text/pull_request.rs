@@ -310,7 +310,7 @@ mod tests {
     use super::*;
     use crate::policy::Policies;
     use crate::pull_request::{BlockedDetails, BlockedUntil};
-    use crate::tests::world::{PullRequestStory, minutes, start};
+    use crate::tests::fixture::{PullRequestStory, minutes, start};
 
     /// `why` and `next`, right after the state was entered and a day later.
     fn why_and_next(state: State) -> String {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use domain::event::Event;
 use domain::id::{PrId, RepoName, RunId, Sha};
 use domain::pull_request::{PullRequest, Vulnerability};
-use domain::request::ReconcileRequest;
+use domain::reconcile_request::ReconcileRequest;
 use domain::run::Run;
 use domain::state::State;
 use futures_util::future::try_join_all;
@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_dynamo::Item;
 use tracing::error;
 
-use crate::rows::{self, DueEntry, RepoIndexEntry};
+use crate::schema::{self, DueEntry, RepoIndexEntry};
 use crate::store::{Cursor, Index, Key, Page, Query, QuerySource, Store, StoreError};
 
 /// One page of results.
@@ -60,7 +60,7 @@ pub async fn read<S: Store, T: DeserializeOwned>(
     key: &Key,
     now: Timestamp,
 ) -> Result<Option<T>, StoreError> {
-    store.get(key, now).await?.map(|item| rows::read_owned(key, item)).transpose()
+    store.get(key, now).await?.map(|item| schema::read_owned(key, item)).transpose()
 }
 
 /// Reads several partitions concurrently, up to the limit of each query. The flag is true if that was everything.
@@ -97,9 +97,9 @@ async fn read_part<S: Store, T: Send>(
 /// Items due now. The cost depends on the number of due items, not on the number of open pull requests.
 pub async fn due<S: Store>(store: &S, most: u32, now: Timestamp) -> Result<DueItems, StoreError> {
     let shard =
-        |shard| Query { up_to: Some(rows::sort_time(now)), ..all_of(QuerySource::Index(Index::Due), shard, most) };
-    let entry = |key: &Key, item: Item| rows::due_entry(key, &item);
-    let (mut entries, whole) = read_parts(store, rows::due_shards().map(shard), entry, now).await?;
+        |shard| Query { up_to: Some(schema::sort_time(now)), ..all_of(QuerySource::Index(Index::Due), shard, most) };
+    let entry = |key: &Key, item: Item| schema::due_entry(key, &item);
+    let (mut entries, whole) = read_parts(store, schema::due_shards().map(shard), entry, now).await?;
     entries.sort_by(|one, other| (one.due_at, &one.subject).cmp(&(other.due_at, &other.subject)));
     Ok(DueItems { entries, more: !whole })
 }
@@ -116,7 +116,7 @@ pub async fn pull_requests<S: Store>(
     let mut query = all_of(QuerySource::Index(Index::ByRepo), repo.as_str().to_owned(), limit);
     query.prefix = state.map(|state| format!("{state}#"));
     query.after = after;
-    Ok(entries(store, store.query(&query, now).await?, |key, item| rows::repo_index_entry(key, &item)))
+    Ok(entries(store, store.query(&query, now).await?, |key, item| schema::repo_index_entry(key, &item)))
 }
 
 /// Page size for reading all pull requests of a repository.
@@ -209,7 +209,7 @@ pub async fn newest_in_state<S: Store>(
     let mut query = all_of(QuerySource::Index(Index::ByRepo), repo.as_str().to_owned(), most);
     query.prefix = Some(format!("{state}#"));
     query.backwards = true;
-    Ok(entries(store, store.query(&query, now).await?, |key, item| rows::repo_index_entry(key, &item)).entries)
+    Ok(entries(store, store.query(&query, now).await?, |key, item| schema::repo_index_entry(key, &item)).entries)
 }
 
 /// Runs of a pull request, or sweeps; newest first.
@@ -220,12 +220,12 @@ pub async fn runs_of<S: Store>(
     limit: u32,
     now: Timestamp,
 ) -> Result<ListPage<Run>, StoreError> {
-    let mut query = all_of(QuerySource::Index(Index::Runs), rows::runs_of(pr), limit);
+    let mut query = all_of(QuerySource::Index(Index::Runs), schema::runs_of(pr), limit);
     query.backwards = true;
     query.after = after;
     let ListPage { entries: ids, next } =
-        entries(store, store.query(&query, now).await?, |key, _| rows::runs_index_entry(key));
-    let keys: Vec<Key> = ids.iter().map(rows::run_key).collect();
+        entries(store, store.query(&query, now).await?, |key, _| schema::runs_index_entry(key));
+    let keys: Vec<Key> = ids.iter().map(schema::run_key).collect();
     let mut runs: Vec<Run> = read_many(store, &keys, now).await?;
     runs.sort_by_key(|run| ids.iter().position(|id| *id == run.id));
     Ok(ListPage { entries: runs, next })
@@ -240,13 +240,13 @@ pub async fn events<S: Store>(
     now: Timestamp,
 ) -> Result<ListPage<Event>, StoreError> {
     let query = Query { backwards, after, ..all_of(QuerySource::Log, pr.to_string(), limit) };
-    Ok(entries(store, store.query(&query, now).await?, rows::read_owned))
+    Ok(entries(store, store.query(&query, now).await?, schema::read_owned))
 }
 
 /// The repositories that have, or had, managed pull requests.
 pub async fn repos<S: Store>(store: &S, now: Timestamp) -> Result<BTreeSet<RepoName>, StoreError> {
-    let row = store.get(&rows::repos_key(), now).await?;
-    Ok(row.as_ref().map(rows::repos_of).unwrap_or_default())
+    let row = store.get(&schema::repos_key(), now).await?;
+    Ok(row.as_ref().map(schema::repos_of).unwrap_or_default())
 }
 
 /// A query for the events of a day.
@@ -268,7 +268,7 @@ pub async fn events_of_day<S: Store>(
     let DayQuery { day, backwards, most } = reading;
     let part = |partition| Query { backwards, ..all_of(QuerySource::Index(Index::ByDay), partition, most) };
     let (mut events, whole) =
-        read_parts(store, rows::day_partitions(day).map(part), rows::read_owned::<Event>, now).await?;
+        read_parts(store, schema::day_partitions(day).map(part), schema::read_owned::<Event>, now).await?;
     events.sort_by_cached_key(|event: &Event| (event.sort_key(), event.pr.clone()));
     if backwards {
         events.reverse();
@@ -278,13 +278,13 @@ pub async fn events_of_day<S: Store>(
 
 /// Records, in any order; missing and undecodable ones are skipped.
 pub async fn records<S: Store>(store: &S, prs: &[PrId], now: Timestamp) -> Result<Vec<PullRequest>, StoreError> {
-    let keys: Vec<Key> = prs.iter().map(rows::record_key).collect();
+    let keys: Vec<Key> = prs.iter().map(schema::record_key).collect();
     read_many(store, &keys, now).await
 }
 
 /// Runs, in any order; missing and undecodable ones are skipped.
 pub async fn runs<S: Store>(store: &S, ids: &[RunId], now: Timestamp) -> Result<Vec<Run>, StoreError> {
-    let keys: Vec<Key> = ids.iter().map(rows::run_key).collect();
+    let keys: Vec<Key> = ids.iter().map(schema::run_key).collect();
     read_many(store, &keys, now).await
 }
 
@@ -294,7 +294,7 @@ pub async fn requests<S: Store>(
     keys: &[String],
     now: Timestamp,
 ) -> Result<Vec<ReconcileRequest>, StoreError> {
-    let keys: Vec<Key> = keys.iter().map(|key| rows::request_key(key)).collect();
+    let keys: Vec<Key> = keys.iter().map(|key| schema::request_key(key)).collect();
     read_many(store, &keys, now).await
 }
 
@@ -304,7 +304,7 @@ async fn read_many<S: Store, T: DeserializeOwned>(
     now: Timestamp,
 ) -> Result<Vec<T>, StoreError> {
     let found = store.get_many(keys, now).await?;
-    Ok(found.into_iter().filter_map(|(key, item)| decoded(store, rows::read_owned(&key, item))).collect())
+    Ok(found.into_iter().filter_map(|(key, item)| decoded(store, schema::read_owned(&key, item))).collect())
 }
 
 /// The pull requests whose head is or was this commit, for webhooks that name only a commit.
@@ -314,8 +314,8 @@ pub async fn by_head<S: Store>(
     sha: &Sha,
     now: Timestamp,
 ) -> Result<BTreeSet<u64>, StoreError> {
-    let row = store.get(&rows::head_key(repo, sha), now).await?;
-    Ok(row.as_ref().map(rows::prs_of_head).unwrap_or_default())
+    let row = store.get(&schema::head_key(repo, sha), now).await?;
+    Ok(row.as_ref().map(schema::prs_of_head).unwrap_or_default())
 }
 
 /// The vulnerability's row on a base branch; the default if there is none.
@@ -326,8 +326,8 @@ pub async fn vulnerability<S: Store>(
     id: &str,
     now: Timestamp,
 ) -> Result<Vulnerability, StoreError> {
-    let row = store.get(&rows::vulnerability_key(repo, base, id), now).await?;
-    Ok(row.as_ref().map(rows::vulnerability_of).unwrap_or_default())
+    let row = store.get(&schema::vulnerability_key(repo, base, id), now).await?;
+    Ok(row.as_ref().map(schema::vulnerability_of).unwrap_or_default())
 }
 
 /// The row of a pull request's vulnerability, if it names one.

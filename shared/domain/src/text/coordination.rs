@@ -7,8 +7,10 @@ use jiff::Timestamp;
 
 use super::time;
 use crate::coordination::backlog::BacklogReason;
-use crate::coordination::sentinel::HealthOutage;
-use crate::coordination::status::{BacklogCounts, RepoRow, StateRow, StatusReport, TodayCounts, WaitingPullRequest};
+use crate::coordination::post_merge_health::HealthOutage;
+use crate::coordination::status_issue::{
+    BacklogCounts, RepoRow, StateRow, StatusReport, TodayCounts, WaitingPullRequest,
+};
 use crate::event::truncate;
 
 /// Longest issue body, in characters; GitHub's limit is 65,536.
@@ -192,10 +194,10 @@ fn inert(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::coordination::sentinel::WatchedMerge;
+    use crate::coordination::post_merge_health::WatchedMerge;
     use crate::id::PrId;
     use crate::state::State;
-    use crate::tests::world::{minutes, pr, start};
+    use crate::tests::fixture::{minutes, pr, start};
 
     fn outage() -> HealthOutage {
         HealthOutage {

@@ -4,12 +4,12 @@
 use jiff::SignedDuration;
 
 use crate::command::{Command, CommandSource};
-use crate::comment::check_run;
 use crate::decide::{DecisionBuilder, EffectKind};
 use crate::event::{CommandRequest, EventPayload, truncate};
 use crate::policy::Mode;
 use crate::pull_request::PublishedCheckRun;
 use crate::state::State;
+use crate::text::check_run;
 use crate::time::saturating_after;
 
 /// Versions of one check run differ by at least this much in time, so that the newer one is known.

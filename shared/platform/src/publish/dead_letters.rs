@@ -8,7 +8,7 @@ use domain::event::truncate;
 use jiff::Timestamp;
 use thiserror::Error;
 
-use super::message::QueueMessage;
+use super::queue_message::QueueMessage;
 
 /// Length of an excerpt, in characters.
 const EXCERPT_CHARS: usize = 300;
@@ -61,7 +61,7 @@ pub enum DeadLetterQueue {
     #[default]
     None,
     #[cfg(feature = "aws")]
-    Sqs(super::sqs_dlq::SqsDlq),
+    Sqs(super::sqs_dead_letters::SqsDlq),
     Local(Arc<LocalDeadLetters>),
 }
 

@@ -2,22 +2,22 @@
 //! second queue. The rules are in `domain::reconcile_request`; this module stores the request together with its run, and counts toward
 //! the daily limits.
 
-use domain::comment::sweep as words;
 use domain::id::RunId;
 use domain::policy::{Policies, Triggers};
 use domain::pull_request::visit_backoff;
-use domain::request::{
+use domain::reconcile_request::{
     CancelResult, EnqueueResult, NewRequest, PendingRequest, QueuedRequest, ReconcileRequest, ReconcileScope,
     RequestCompletion, RequestNextStep, RequestState, StartResult,
 };
 use domain::run::{Initiator, Run, RunError, RunState, RunTrigger, TransitionContext};
+use domain::text::sweep as words;
 use domain::time::saturating_after;
 use jiff::{SignedDuration, Timestamp};
 use tracing::info;
 
 use crate::guards;
-use crate::lookup::read;
-use crate::rows;
+use crate::queries::read;
+use crate::schema;
 use crate::store::versioned::{Conflicts, write_all_if, write_if};
 use crate::store::{Condition, RowWrite, Store, StoreError};
 
@@ -46,7 +46,7 @@ fn settings_of<'a>(policies: &'a Policies, scope: &ReconcileScope) -> &'a Trigge
 
 /// Loads a request.
 pub async fn load<S: Store>(store: &S, key: &str, now: Timestamp) -> Result<Option<ReconcileRequest>, StoreError> {
-    read(store, &rows::request_key(key), now).await
+    read(store, &schema::request_key(key), now).await
 }
 
 /// Enqueues a reconcile of a scope. On return the request is stored, or the result says why not.
@@ -112,17 +112,17 @@ pub async fn count_toward_limit<S: Store>(
 }
 
 fn put(request: &ReconcileRequest, loaded: Option<u64>, now: Timestamp) -> Result<RowWrite, StoreError> {
-    let (key, item) = rows::request_row(request, now)?;
+    let (key, item) = schema::request_row(request, now)?;
     Ok(RowWrite::Put { key, item, only_if: loaded.map_or(Condition::Absent, Condition::Version) })
 }
 
 fn put_run(run: &Run, loaded: Option<u64>, policies: &Policies) -> Result<RowWrite, StoreError> {
-    let (key, item) = rows::run_row(run, policies.base())?;
+    let (key, item) = schema::run_row(run, policies.base())?;
     Ok(RowWrite::Put { key, item, only_if: loaded.map_or(Condition::Absent, Condition::Version) })
 }
 
 async fn run_of<S: Store>(store: &S, id: &RunId, now: Timestamp) -> Result<Option<Run>, StoreError> {
-    read(store, &rows::run_key(id), now).await
+    read(store, &schema::run_key(id), now).await
 }
 
 /// The pending run of a request.

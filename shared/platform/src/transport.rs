@@ -18,8 +18,8 @@ pub use tower::BoxError;
 use tower::util::BoxCloneSyncService;
 use tower::{Service, ServiceExt};
 
-pub use crate::call_error::ApiError;
-use crate::call_error::MAX_MESSAGE;
+pub use crate::api_error::ApiError;
+use crate::api_error::MAX_MESSAGE;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Idle connections are closed before the other side closes them: a request on a closing connection is lost.

@@ -4,8 +4,8 @@
 
 pub mod check_run;
 pub mod coordination;
-pub mod desk;
-pub mod insight;
+pub mod insights;
+pub mod pull_request;
 pub mod sweep;
 
 use std::fmt::Write as _;
@@ -172,7 +172,7 @@ pub fn status(record: &PullRequest, policy: &Policy, now: Timestamp) -> String {
 
 /// The reply to `/explain`: diagnosis, evidence and next step.
 pub fn explanation(record: &PullRequest, found: &Diagnosis, policy: &Policy, now: Timestamp) -> String {
-    desk::explanation(record, found, &desk::commands(record, policy, ApiRole::Admin), policy, now)
+    pull_request::explanation(record, found, &pull_request::commands(record, policy, ApiRole::Admin), policy, now)
 }
 
 /// Remedies and events for the escalation mail, one line each, oldest first.
@@ -315,7 +315,7 @@ mod tests {
     use crate::signals::CheckVerdict;
     use crate::snapshot::{LiveStatus, Mergeability};
     use crate::state::Substatus;
-    use crate::tests::world::{PullRequestStory, failed_because, minutes, pr, run_of, sha, start};
+    use crate::tests::fixture::{PullRequestStory, failed_because, minutes, pr, run_of, sha, start};
 
     const FINE: LiveStatus =
         LiveStatus { mergeable: Mergeability::Clean, behind_by: Some(0), strict: true, build: None };
@@ -575,7 +575,7 @@ mod tests {
             subject.starts_with("Suture: #4294967296 needs a person: CHECKS FAILED - TRANSIENT (ooooo"),
             "{subject}"
         );
-        tale.record_mut().id = crate::tests::world::pr();
+        tale.record_mut().id = crate::tests::fixture::pr();
         diagnosis.rule = RuleName { number: "0", title: "Ä — \t\r\n🦀~" };
         let subject = mail(&tale, &diagnosis, &EscalationHistory::default()).subject;
         assert_eq!(subject, "Suture: #42 needs a person: ? - ????~ (acme/my-app)");

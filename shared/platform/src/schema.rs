@@ -10,7 +10,7 @@ use domain::id::{EffectId, PrId, RepoName, RunId, Sha};
 use domain::policy::Policy;
 use domain::priority::Priority;
 use domain::pull_request::{PullRequest, Vulnerability};
-use domain::request::ReconcileRequest;
+use domain::reconcile_request::ReconcileRequest;
 use domain::run::Run;
 use domain::state::State;
 use domain::time::saturating_after;
@@ -105,7 +105,7 @@ pub fn repos_key() -> Key {
 /// Adds a repository to the registry.
 pub fn add_repo(repo: &RepoName) -> RowWrite {
     let insert = BTreeMap::from([(REPOS.to_owned(), BTreeSet::from([repo.as_str().to_owned()]))]);
-    RowWrite::Change { key: repos_key(), change: RowUpdate { insert, ..RowUpdate::default() } }
+    RowWrite::Update { key: repos_key(), change: RowUpdate { insert, ..RowUpdate::default() } }
 }
 
 /// The repositories in the registry row.
@@ -250,7 +250,7 @@ pub fn runs_index_entry(key: &Key) -> Result<RunId, StoreError> {
 pub fn set_due_at(key: Key, until: Timestamp, only_if: Condition) -> RowWrite {
     let (_, _, sort) = Index::Due.shape();
     let set = BTreeMap::from([(sort.to_owned(), text(sort_time(until)))]);
-    RowWrite::Change { key, change: RowUpdate { set, only_if, ..RowUpdate::default() } }
+    RowWrite::Update { key, change: RowUpdate { set, only_if, ..RowUpdate::default() } }
 }
 
 fn set_ttl(item: &mut Item, ttl: Option<Timestamp>) {
@@ -400,7 +400,7 @@ fn heads(record: &PullRequest, changes: &[HeadChange], now: Timestamp) -> Vec<Ro
                 change.set.insert(TTL.to_owned(), number(until.as_second()));
             }
         }
-        RowWrite::Change { key: head_key(&record.id.repo, sha), change }
+        RowWrite::Update { key: head_key(&record.id.repo, sha), change }
     };
     last.into_iter().map(write).collect()
 }
@@ -428,7 +428,7 @@ fn vulnerabilities(record: &PullRequest, changes: &[VulnerabilityChange]) -> Vec
             VulnerabilityUpdate::RefundReopen => *change.add.entry("close_and_reopen".to_owned()).or_default() -= 1,
         }
     }
-    rows.into_iter().map(|(key, change)| RowWrite::Change { key, change }).collect()
+    rows.into_iter().map(|(key, change)| RowWrite::Update { key, change }).collect()
 }
 
 fn numbers(item: &Item, attribute: &str) -> BTreeSet<u64> {

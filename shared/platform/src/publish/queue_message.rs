@@ -1,9 +1,9 @@
 //! Messages on the command queue: versioned JSON with a `type`. Unknown types and versions are errors, never guessed at.
 
 use domain::command::{Command, CommandMessage, MessageVersion};
-use domain::comment::check_run::CheckRunText;
 use domain::event::Fact;
 use domain::id::{EffectId, PrId, RepoName, Sha};
+use domain::text::check_run::CheckRunText;
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -211,7 +211,7 @@ impl QueueMessage {
 
 #[cfg(test)]
 mod tests {
-    use domain::comment::check_run::{CheckConclusion, CheckRunButton};
+    use domain::text::check_run::{CheckConclusion, CheckRunButton};
 
     use super::*;
 

@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{action, desk, failed_check, time};
+use super::{action, failed_check, pull_request, time};
 use crate::backoff::jitter_seed;
 use crate::command::{ApiRole, Command};
 use crate::diagnosis::{Classification, DiagnosisInput, classify};
@@ -113,7 +113,7 @@ pub fn button_result(by: &str, command: Command, answer: Result<Option<&str>, &s
 
 /// A remedy that a person requested was dropped, failed or did not help.
 pub fn command_failed(strategy: Strategy, why: &str) -> String {
-    desk::sentence(&format!("Suture was asked to {}: {why}", desk::strategy_phrase(strategy)))
+    pull_request::sentence(&format!("Suture was asked to {}: {why}", pull_request::strategy_phrase(strategy)))
 }
 
 /// A digest of the whole check run without the times; the check run is published again when it changes.
@@ -128,14 +128,14 @@ pub fn text(record: &PullRequest, shown: &PublishedCheckRun, policy: &Policy, no
     let parts = parts(record, shown, policy);
     let since = time(record.state_since);
     let next = match parts.unless {
-        Some(unless) => format!("{} {}{unless}.", parts.next, desk::next_visit(record, now)),
+        Some(unless) => format!("{} {}{unless}.", parts.next, pull_request::next_visit(record, now)),
         None => parts.next,
     };
     let mut summary = format!("{} since {since}.\n\n{}\n\n**Next:** {next}", parts.state, parts.details);
     if shown.explained {
         let found = classify(&DiagnosisInput { record, live: None, vulnerability: None, policy, now });
-        let commands = desk::commands(record, policy, ApiRole::Operator);
-        summary = format!("{summary}\n\n---\n\n{}", desk::explanation(record, &found, &commands, policy, now));
+        let commands = pull_request::commands(record, policy, ApiRole::Operator);
+        summary = format!("{summary}\n\n---\n\n{}", pull_request::explanation(record, &found, &commands, policy, now));
     }
     summary = format!("{summary}\n\n*As of {}. Updated only when something changes.*", time(now));
     CheckRunText { mood: mood(record), title: title(record), summary, buttons: buttons(record) }
@@ -180,7 +180,7 @@ fn parts(record: &PullRequest, shown: &PublishedCheckRun, policy: &Policy) -> Ch
     let mut lines = vec![format!("**Cause:** {}", cause(record, policy))];
     let evidence = shown.because.clone().map_or_else(|| signal_evidence(record, policy), |because| vec![because]);
     if !evidence.is_empty() {
-        let list: Vec<String> = evidence.iter().map(|line| format!("- {}", desk::sentence(line))).collect();
+        let list: Vec<String> = evidence.iter().map(|line| format!("- {}", pull_request::sentence(line))).collect();
         lines.push(format!("**Evidence:**\n{}", list.join("\n")));
     }
     lines.extend(shown.asked.iter().map(|result| format!("**Last command:** {result}")));
@@ -195,10 +195,10 @@ fn title(record: &PullRequest) -> String {
     let text = if record.state == State::NeedsIntervention {
         "A person is needed".to_owned()
     } else {
-        let status = desk::inactive_reason(record).unwrap_or_else(|| state_summary(record.state).to_owned());
+        let status = pull_request::inactive_reason(record).unwrap_or_else(|| state_summary(record.state).to_owned());
         match &record.active_run {
             Some(run) if record.is_actionable() => {
-                format!("{status}; remedy in progress: {}", desk::strategy_phrase(run.strategy))
+                format!("{status}; remedy in progress: {}", pull_request::strategy_phrase(run.strategy))
             }
             Some(_) | None => status,
         }
@@ -224,13 +224,13 @@ fn state_summary(state: State) -> &'static str {
 
 /// Why the pull request is in its state. Unlike the dashboard it does not name running checks: each would be an update.
 fn cause(record: &PullRequest, policy: &Policy) -> String {
-    if let Some(stopped) = desk::inactive_reason(record) {
+    if let Some(stopped) = pull_request::inactive_reason(record) {
         return stopped;
     }
     if matches!(record.state, State::ChecksRunning | State::ChecksFailed) {
         return format!("{}.", state_summary(record.state));
     }
-    desk::sentence(&desk::expected_step(record, policy))
+    pull_request::sentence(&pull_request::expected_step(record, policy))
 }
 
 /// What the signals of the head say about its state.
@@ -265,7 +265,7 @@ fn budgets(record: &PullRequest, policy: &Policy) -> String {
 /// The next step, and what could change it. Classifies as of the time when the record becomes stale, from the record
 /// alone, without GitHub or Jenkins.
 fn next(record: &PullRequest, policy: &Policy) -> (String, Option<&'static str>) {
-    if let Some(step) = desk::step_of_others(record) {
+    if let Some(step) = pull_request::step_of_others(record) {
         return (step, None);
     }
     let due = record.stale_at(policy).unwrap_or(record.state_since);

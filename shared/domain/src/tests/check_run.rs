@@ -1,12 +1,12 @@
 //! The check run on the head: what it shows in each step, and that it is updated only if its content changes.
 
 use crate::command::{Command, CommandSource};
-use crate::comment::check_run::{CHECK_RUN_NAME, CheckConclusion, CheckRunButton, CheckRunText};
 use crate::decide::EffectKind;
 use crate::event::{FactKind, PullRequestDetails, RemedyUpdate};
 use crate::signals::{CheckVerdict, PolicyVerdict};
 use crate::state::{State, Substatus};
-use crate::tests::world::{PullRequestStory, described, minutes, start};
+use crate::tests::fixture::{PullRequestStory, described, minutes, start};
+use crate::text::check_run::{CHECK_RUN_NAME, CheckConclusion, CheckRunButton, CheckRunText};
 
 /// A pull request with the check run enabled.
 fn with_check_run() -> PullRequestStory {
@@ -257,7 +257,7 @@ fn policy_rejection_is_shown_with_its_text() {
     let mut tale = with_check_run();
     tale.check("build", CheckVerdict::Passed);
     tale.advance_minutes(1);
-    let mut report = crate::tests::world::policy_says(PolicyVerdict::Failed(Substatus::OtherPolicyFailure), tale.now);
+    let mut report = crate::tests::fixture::policy_says(PolicyVerdict::Failed(Substatus::OtherPolicyFailure), tale.now);
     report.text = "needs two reviewers".to_owned();
     tale.apply(FactKind::Policy { head: tale.head.clone(), report });
     let text = shown(&tale).unwrap();

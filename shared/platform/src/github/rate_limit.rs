@@ -15,9 +15,9 @@ use tokio::sync::Semaphore;
 use tracing::debug;
 
 use super::client::GitHubSettings;
-use crate::call_error::{ApiError, refusal};
+use crate::api_error::{ApiError, refusal};
 use crate::clock::Clock;
-use crate::http::{BoxError, Transport, backoff};
+use crate::transport::{BoxError, Transport, backoff};
 
 /// A renamed repository redirects to its new address, a transferred one perhaps twice.
 const MAX_REDIRECTS: usize = 2;

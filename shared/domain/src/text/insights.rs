@@ -1,7 +1,7 @@
 //! Advice derived from statistics: thresholds to change and transient rules to narrow.
 
 use super::duration;
-use crate::insight::{MIN_SAMPLES, StateDuration, TransientRuleStats};
+use crate::insights::{MIN_SAMPLES, StateDuration, TransientRuleStats};
 use jiff::SignedDuration;
 
 pub const THRESHOLD_FORMULA: &str = "The suggested threshold is the 99th percentile (p99) of the time in the state, counting only stays \
@@ -54,7 +54,7 @@ pub fn incomplete_data(days: usize, most: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::insight::OutcomeCounts;
+    use crate::insights::OutcomeCounts;
     use crate::state::State;
 
     fn stay(by_itself: usize, suggested_minutes: Option<u64>) -> StateDuration {

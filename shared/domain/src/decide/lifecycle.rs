@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::budget::RetryCounts;
-use crate::comment;
 use crate::decide::{
     Decision, DecisionBuilder, FactOutcome, HeadChange, RunChange, RunEnd, VulnerabilityChange, VulnerabilityUpdate,
     no_change,
@@ -17,6 +16,7 @@ use crate::policy::Policy;
 use crate::pull_request::PullRequest;
 use crate::signals::Signals;
 use crate::state::{State, Strategy, Substatus};
+use crate::text;
 use crate::time::saturating_after;
 
 /// The first fact about a pull request. Each `pull_request` event has all details, so any of them can create the
@@ -129,7 +129,7 @@ pub(super) fn post_merge_verified(mut builder: DecisionBuilder<'_>, watched_minu
     if builder.record.state != State::Merged {
         return no_change(FactOutcome::Ignored, format!("{} is not merged", builder.record.id));
     }
-    let text = comment::coordination::verified_event(watched_minutes);
+    let text = text::coordination::verified_event(watched_minutes);
     builder.log(EventKind::PostMergeVerified, None, EventPayload::text(&text));
     builder.finish(FactOutcome::Applied, text)
 }

@@ -4,14 +4,13 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::command::{Command, CommandMessage, CommandSource, MessageVersion};
-use crate::comment;
 use crate::decide::{
     Decision, DecisionBuilder, EffectKind, FactOutcome, RunChange, RunEnd, VulnerabilityUpdate, no_change, verify,
 };
 use crate::diagnosis::{Classification, Diagnosis};
 use crate::event::{DiagnosisFact, EventKind, EventPayload, RemedyUpdate, truncate};
 use crate::id::{CommandId, RunId};
-use crate::insight;
+use crate::insights;
 use crate::policy::Mode;
 use crate::pull_request::{
     ActiveRun, BlockedDetails, BlockedUntil, DroppedRemedies, PermanentRefusal, PullRequest, seconds,
@@ -19,6 +18,7 @@ use crate::pull_request::{
 use crate::remedy;
 use crate::run::{Run, RunTrigger};
 use crate::state::{State, Strategy, Substatus};
+use crate::text;
 use crate::time::saturating_after;
 
 /// How long a pull request waits for another open one of the same vulnerability before it escalates (R-REMEDY-8).
@@ -45,7 +45,7 @@ pub(super) fn diagnosed(builder: DecisionBuilder<'_>, found: &DiagnosisFact) -> 
         Some(Strategy::CloseAndReopen) => check_duplicate_guard(builder, found),
         Some(strategy) => act(builder, found, strategy),
         None if diagnosis.classification == Classification::NeedsIntervention => {
-            escalate(builder, found, comment::blocked_reason(diagnosis))
+            escalate(builder, found, text::blocked_reason(diagnosis))
         }
         None if diagnosis.inconclusive => verify::inconclusive(builder, &diagnosis.evidence.join("; ")),
         None => postpone(builder, &diagnosis.evidence.join("; ")),
@@ -78,7 +78,7 @@ fn check_duplicate_guard(mut builder: DecisionBuilder<'_>, found: &DiagnosisFact
     let Some(other) = row.open.iter().copied().find(|number| *number != builder.record.id.number) else {
         return act(builder, found, Strategy::CloseAndReopen);
     };
-    let reason = format!("{}: #{other}", comment::DUPLICATE_EXISTS);
+    let reason = format!("{}: #{other}", text::DUPLICATE_EXISTS);
     let waiting_since =
         builder.record.blocked.as_ref().filter(|blocked| blocked.reason == reason).map(|blocked| blocked.at);
     if waiting_since.is_some_and(|since| builder.now >= saturating_after(since, DUPLICATE_WAIT)) {
@@ -100,7 +100,7 @@ fn act(builder: DecisionBuilder<'_>, found: &DiagnosisFact, strategy: Strategy) 
     match builder.policy.mode {
         Mode::Act => claim(builder, found, strategy),
         Mode::Observe => {
-            let text = format!("would {}", comment::action(found.diagnosis.classification));
+            let text = format!("would {}", text::action(found.diagnosis.classification));
             log_observed(builder, EventKind::WouldRemedy, &found.diagnosis, &text)
         }
     }
@@ -130,25 +130,25 @@ fn claim(mut builder: DecisionBuilder<'_>, found: &DiagnosisFact, strategy: Stra
     run.expects = Some(fixed.expects.to_owned());
     run.said.args = found.diagnosis.stop_build.then(|| CommandMessage::STOP_FIRST.to_owned());
     let message = run.message();
-    let (rules, failure) = insight::failure_digest(record, builder.policy);
+    let (rules, failure) = insights::failure_digest(record, builder.policy);
     let payload = EventPayload {
         head: Some(record.head_sha.clone()),
         name: Some(found.diagnosis.rule.title.to_owned()),
         run: Some(found.run.clone()),
         rules,
         failure,
-        ..EventPayload::text(&comment::diagnosis(&found.diagnosis))
+        ..EventPayload::text(&text::diagnosis(&found.diagnosis))
     };
     if strategy == Strategy::CloseAndReopen {
         builder.change_vulnerability(VulnerabilityUpdate::CountReopen);
     }
     builder.log(fixed.event, None, payload);
-    builder.diagnosis_text = Some(comment::diagnosis(&found.diagnosis));
+    builder.diagnosis_text = Some(text::diagnosis(&found.diagnosis));
     builder.runs.push(RunChange::Open(Box::new(run)));
     if let Some(message) = message {
         builder.add_effect(EffectKind::Command(message));
     }
-    builder.finish(FactOutcome::Applied, format!("claimed: {}", comment::action(found.diagnosis.classification)))
+    builder.finish(FactOutcome::Applied, format!("claimed: {}", text::action(found.diagnosis.classification)))
 }
 
 /// The command that repeats the request of a run on the queue.
@@ -200,10 +200,10 @@ fn escalate(mut builder: DecisionBuilder<'_>, found: &DiagnosisFact, reason: Str
     if builder.policy.mode == Mode::Observe {
         return log_observed(builder, EventKind::WouldEscalate, diagnosis, &format!("would escalate: {reason}"));
     }
-    let notice = comment::escalation(&builder.record, diagnosis, &reason, &found.story, builder.policy, builder.now);
+    let notice = text::escalation(&builder.record, diagnosis, &reason, &found.story, builder.policy, builder.now);
     let from = builder.record.state;
     let substatus = builder.record.substatus;
-    let (rules, failure) = insight::failure_digest(&builder.record, builder.policy);
+    let (rules, failure) = insights::failure_digest(&builder.record, builder.policy);
     let payload = EventPayload {
         head: Some(builder.record.head_sha.clone()),
         name: Some(diagnosis.rule.title.to_owned()),
@@ -219,14 +219,14 @@ fn escalate(mut builder: DecisionBuilder<'_>, found: &DiagnosisFact, reason: Str
         if matches!(diagnosis.rule.number, "1" | "2") { BlockedUntil::Mergeable } else { BlockedUntil::Progress };
     builder.record.blocked =
         Some(BlockedDetails { reason: truncate(&reason, EventPayload::MAX_TEXT), state: from, until, at: now });
-    builder.diagnosis_text = Some(comment::diagnosis(diagnosis));
+    builder.diagnosis_text = Some(text::diagnosis(diagnosis));
     builder.add_effect(EffectKind::Notice(notice));
     builder.finish(FactOutcome::Applied, format!("escalated: {reason}"))
 }
 
 /// Observe mode: logs the decision when it differs from the last one, and takes no action (R-OBSERVE-1).
 fn log_observed(mut builder: DecisionBuilder<'_>, kind: EventKind, diagnosis: &Diagnosis, what: &str) -> Decision {
-    let text = format!("{what}. {}", comment::diagnosis(diagnosis));
+    let text = format!("{what}. {}", text::diagnosis(diagnosis));
     let decision = format!("{kind} {} by rule {}", diagnosis.classification.name(), diagnosis.rule.number);
     let wait = builder.policy.threshold(builder.record.state).unwrap_or(DUPLICATE_WAIT);
     builder.record.not_before = Some(saturating_after(builder.now, wait));
@@ -345,14 +345,14 @@ fn ended(
     let payload = EventPayload { run: Some(active.id.clone()), name, ..EventPayload::text(why) };
     builder.log(EventKind::RemediationEnded, change, payload);
     if active.human {
-        builder.command_result = Some(comment::check_run::command_failed(active.strategy, why));
+        builder.command_result = Some(text::check_run::command_failed(active.strategy, why));
     }
     remember(&mut builder.record);
     if !builder.record.state.is_terminal() {
         builder.record.request_verification(format!("{} {}", active.strategy, truncate(why, 100)), builder.now);
     } else if end == RunEnd::Failed && active.strategy == Strategy::CloseAndReopen {
         // The pull request is closed and has no replacement, so a person has to take care of the vulnerability.
-        builder.add_effect(EffectKind::Notice(comment::missing_replacement(&builder.record, why)));
+        builder.add_effect(EffectKind::Notice(text::missing_replacement(&builder.record, why)));
     }
     builder.finish(FactOutcome::Applied, format!("{} {why}", active.strategy))
 }

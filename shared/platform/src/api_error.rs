@@ -21,7 +21,7 @@ const DEFAULT_RETRY_AFTER_SECS: i64 = 60;
 pub enum ApiError {
     /// What was asked about is not there, or not for us: do without it.
     #[error("not there: {message}")]
-    Gone { message: String },
+    NotFound { message: String },
     /// Understood and refused: asking again changes nothing.
     #[error("refused ({status}): {message}")]
     Refused { status: u16, message: String },
@@ -71,7 +71,7 @@ impl ApiError {
             Self::RateLimited { .. } => AttemptFailure::Throttled,
             Self::Conflict { .. } => AttemptFailure::Contended,
             Self::Unauthorized { .. } | Self::Refused { status: 403, .. } => AttemptFailure::Forbidden,
-            Self::Gone { .. } | Self::Refused { .. } | Self::Unreadable { .. } => AttemptFailure::Invalid,
+            Self::NotFound { .. } | Self::Refused { .. } | Self::Unreadable { .. } => AttemptFailure::Invalid,
         }
     }
 }
@@ -91,7 +91,7 @@ pub fn refusal(response: &Response<Bytes>, now: Timestamp, writes: bool) -> ApiE
     }
     match status {
         StatusCode::UNAUTHORIZED => ApiError::Unauthorized { message },
-        StatusCode::NOT_FOUND | StatusCode::GONE => ApiError::Gone { message },
+        StatusCode::NOT_FOUND | StatusCode::GONE => ApiError::NotFound { message },
         StatusCode::CONFLICT => ApiError::Conflict { message },
         StatusCode::REQUEST_TIMEOUT => ApiError::Unavailable { why: message, may_have_happened: writes },
         status if status.is_server_error() => {
