@@ -3,7 +3,7 @@
 use serde_json::json;
 use tests::{pr, start};
 
-use crate::counter::{Counter, Who};
+use crate::harness::{Counter, Who};
 use crate::furnished;
 
 /// Method, path, body, what it answers to who may, and the least role; `shop` says whether a scope of `acme/shop` is enough.
@@ -204,7 +204,7 @@ async fn owasp_api3_no_property_is_shown_or_set_that_is_not_meant_to_be() {
 async fn owasp_api4_a_key_has_a_limit_and_hears_when_to_come_back() {
     let policies =
         domain::policy::Policies::parse("mode = \"act\"\nlimits.api_requests_per_minute_per_key = 3").unwrap();
-    let options = crate::counter::Options { policies, ..Default::default() };
+    let options = crate::harness::Options { policies, ..Default::default() };
     let counter = Counter::on(testbed::MemoryStore::new(), options);
     counter.clock.set(start() + jiff::SignedDuration::from_secs(18));
     for _ in 0..3 {
@@ -231,7 +231,7 @@ async fn owasp_api4_a_key_has_a_limit_and_hears_when_to_come_back() {
 async fn a_status_is_counted_like_everything_else() {
     let policies =
         domain::policy::Policies::parse("mode = \"act\"\nlimits.api_requests_per_minute_per_key = 3").unwrap();
-    let options = crate::counter::Options { policies, ..Default::default() };
+    let options = crate::harness::Options { policies, ..Default::default() };
     let counter = Counter::on(testbed::MemoryStore::new(), options);
     furnished(&counter).await;
     for _ in 0..3 {

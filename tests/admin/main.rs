@@ -3,17 +3,17 @@
 #![expect(clippy::unwrap_used, clippy::panic, clippy::wildcard_enum_match_arm, reason = "a test may stop")]
 
 mod access;
-mod advice;
-mod asking;
-mod binary;
-mod conform;
-mod counter;
-mod explaining;
-mod hostile;
-mod looking;
+mod insights;
+mod commands;
+mod lambda_binary;
+mod openapi;
+mod harness;
+mod explain;
+mod malformed_input;
+mod queries;
 mod runs;
-mod speed;
-mod together;
+mod latency;
+mod end_to_end;
 
 use domain::id::PrId;
 use domain::signals::{CheckFailure, CheckKind, CheckVerdict, RenewalMark};

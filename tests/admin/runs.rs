@@ -13,7 +13,7 @@ use serde_json::json;
 use testbed::MemoryStore;
 use tests::{claim, fact, minute, pr};
 
-use crate::counter::{Counter, Options, Who};
+use crate::harness::{Counter, Options, Who};
 use crate::furnished;
 
 /// A rebuild of #2 is claimed.

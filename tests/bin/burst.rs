@@ -1,5 +1,5 @@
 //! A process to be killed: opens pull requests and claims remedies on a database file as fast as it can, and says on standard
-//! output what it has been told is done. Every other effect cannot be delivered. Only for `tests/durable`.
+//! output what it has been told is done. Every other effect cannot be delivered. Only for `tests/crash_recovery`.
 
 #![expect(clippy::expect_used, clippy::print_stdout, reason = "a test may stop, and its output is what it is for")]
 

@@ -3,11 +3,11 @@
 
 #![expect(clippy::expect_used, clippy::unwrap_used, reason = "test support may stop when its own setting is wrong")]
 
-mod aws_time_limits;
-mod conform;
+mod aws_timeouts;
+mod github_api_conformance;
 mod github;
 mod jenkins;
-mod sending;
+mod retries_and_limits;
 mod snapshots;
 
 use std::sync::Arc;

@@ -3,14 +3,14 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "a test may stop, and says why")]
 
-mod app;
-mod cost;
+mod github_app;
+mod monthly_cost;
 mod data_model;
 mod documents;
-mod events;
+mod sample_events;
 mod requirements;
 mod secrets;
 mod stack;
-mod story;
-mod supply;
+mod end_to_end;
+mod dependencies;
 mod template;

@@ -2,8 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may stop")]
 
-mod pressure;
-mod refusals;
+mod contention;
+mod failed_writes;
 mod retention;
 
 use domain::decide::FactOutcome;

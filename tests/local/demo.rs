@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tests::rig::Folder;
 
-use crate::process::Up;
+use crate::child_process::Up;
 
 fn count(overview: &Value, state: &str) -> u64 {
     let states = overview["states"].as_array().cloned().unwrap_or_default();

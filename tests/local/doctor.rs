@@ -11,7 +11,7 @@ use fakes::{FakeServers, FakeSettings, Fakes, NewPullRequest, ProtectionSource, 
 use jiff::{SignedDuration, Timestamp};
 use tests::rig::Folder;
 
-use crate::process::{program, run};
+use crate::child_process::{program, run};
 
 fn private_key() -> String {
     let key = KeyPair::generate(KeySize::Rsa2048).expect("a key");

@@ -4,8 +4,8 @@
 
 mod demo;
 mod doctor;
-mod killed;
-mod live;
-mod page;
-mod process;
-mod refusals;
+mod crash_recovery;
+mod real_github;
+mod dashboard;
+mod child_process;
+mod startup_errors;

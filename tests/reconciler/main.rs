@@ -3,22 +3,22 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test may stop, and say its figures")]
 
-mod again;
-mod bounds;
+mod resend;
+mod limits;
 mod coordination;
-mod crashes;
-mod finding;
-mod insight;
-mod living;
-mod mails;
-mod missed;
-mod outage;
-mod overlap;
-mod rules;
+mod crash_points;
+mod inventory;
+mod insights;
+mod check_run;
+mod notifications;
+mod lost_webhooks;
+mod github_outage;
+mod overlapping_sweeps;
+mod diagnosis_rules;
 mod scale;
-mod scenes;
-mod waking;
-mod watching;
+mod scenarios;
+mod events;
+mod observe_mode;
 
 use std::sync::Arc;
 

@@ -3,8 +3,8 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test may stop and speak")]
 
-mod crashes;
-mod noticing;
-mod pinned;
-mod replaying;
+mod crash_points;
+mod detects_bugs;
+mod regressions;
+mod replay;
 mod seeds;

@@ -4,9 +4,9 @@
 
 mod breaker;
 mod contract;
-mod guards;
+mod leases;
 mod idempotency;
-mod lookup;
+mod queries;
 
 use platform::store::dynamo::DynamoStore;
 use platform::store::{Condition, Key, RowWrite, Store, StoreError, TTL, number};

@@ -2,11 +2,11 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test may stop")]
 
-mod answers;
-mod binary;
-mod counted;
-mod ear;
-mod examples;
-mod lives;
-mod mutated;
-mod storms;
+mod responses;
+mod lambda_binary;
+mod request_cost;
+mod harness;
+mod github_examples;
+mod lifecycles;
+mod mutated_payloads;
+mod bursts;

@@ -3,10 +3,10 @@
 
 mod backlog;
 mod labels;
-mod merging;
-mod scarce;
-mod sentinel;
-mod status;
+mod merge_batch;
+mod rate_limit;
+mod post_merge_health;
+mod status_issue;
 
 use domain::event::EventKind;
 use domain::id::RunId;

@@ -4,13 +4,13 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test may stop, and say its figures")]
 
-mod asking;
-mod bounds;
+mod scopes;
+mod limits;
 mod debounce;
-mod reliable;
-mod speed;
-mod stopping;
-mod trying;
+mod redelivery;
+mod latency;
+mod cancellation;
+mod retry;
 
 use domain::id::RunId;
 use domain::reconcile_request::{ReconcileRequest, ReconcileScope};

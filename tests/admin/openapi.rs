@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use admin::router;
 use platform::publish::dead_letters::{DeadLetterQueue, LocalDeadLetters};
 
-use crate::counter::{Counter, Options, Who};
+use crate::harness::{Counter, Options, Who};
 use crate::furnished;
 
 fn root() -> PathBuf {

@@ -7,7 +7,7 @@ use tests::lambda::Function;
 use tests::rig::{Dynoxide, fresh_names};
 use webhook::signature::sign;
 
-use crate::ear::{Delivery, JENKINS, SECRET, pull, status};
+use crate::harness::{Delivery, JENKINS, SECRET, pull, status};
 
 async fn hear(function: &Function, delivery: &Delivery, encoded: bool) -> (u64, String) {
     let answer = function.invoke(&gateway_event(delivery, encoded)).await;

@@ -7,7 +7,7 @@ use platform::store::Store as _;
 use serde_json::{Value, json};
 use webhook::signature::sign;
 
-use crate::ear::{Delivery, Ear, JENKINS, approval, comment, enqueued, pull, push, run, status};
+use crate::harness::{Delivery, Ear, JENKINS, approval, comment, enqueued, pull, push, run, status};
 
 const POLICY: &str = "policy-bot: main";
 const CONFIG: &str = "mode = 'act'\nchecks.required = ['continuous-integration/jenkins/pr-merge']";
@@ -109,7 +109,7 @@ async fn a_merge_fails_by_leaving_the_queue_or_by_the_bots_own_word() {
 
     let ear = merging().await;
     let report: Value = json!({"id": "r1", "bot": "automerge-bot", "repo": "acme/shop", "pr_number": 42, "head_sha": "a".repeat(40),
-        "result": "failed", "reason": "the base branch was modified", "occurred_at": crate::ear::at(9)});
+        "result": "failed", "reason": "the base branch was modified", "occurred_at": crate::harness::at(9)});
     let body = report.to_string();
     let signature = sign("b-new", body.as_bytes());
     ear.request(Method::POST, "/webhook/bot", &[("x-hub-signature-256", &signature)], body.as_bytes()).await;

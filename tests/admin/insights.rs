@@ -9,7 +9,7 @@ use testbed::MemoryStore;
 use tests::rig::Dynoxide;
 use tests::{check, claim, fact, minute, pr};
 
-use crate::counter::{Counter, Options, Who};
+use crate::harness::{Counter, Options, Who};
 use crate::furnished;
 
 fn find<'a>(list: &'a Value, field: &str, value: &str) -> &'a Value {

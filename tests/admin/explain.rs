@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use testbed::MemoryStore;
 use tests::{claim, fact, minute, opened, pr, start};
 
-use crate::counter::{Counter, Options, Who};
+use crate::harness::{Counter, Options, Who};
 use crate::{flaky, furnished};
 
 async fn explain(counter: &Counter<MemoryStore>, number: u64, query: &str) -> Value {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tests::rig::Folder;
 
-use crate::process::Up;
+use crate::child_process::Up;
 
 /// Screenshots are kept beside the build, where people look for what a test leaves behind.
 fn screenshots() -> PathBuf {

@@ -7,7 +7,7 @@ use domain::signals::CheckVerdict;
 use tests::rig::{self, Dynoxide};
 use tests::{check, minute, opened, pr, start};
 
-use crate::counter::{Counter, Options, Who};
+use crate::harness::{Counter, Options, Who};
 
 /// How often each is asked.
 const TIMES: usize = 200;

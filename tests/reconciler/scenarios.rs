@@ -9,7 +9,7 @@ use reconciler::MAX_SINGLE_MAILS;
 use testbed::Testbed;
 
 use crate::On;
-use crate::mails;
+use crate::notifications;
 
 /// Which scene.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::Request;
 use testbed::{FaultStore, MemoryStore};
 
-use crate::counter::{Counter, Options, Who};
+use crate::harness::{Counter, Options, Who};
 use crate::furnished;
 
 #[tokio::test]

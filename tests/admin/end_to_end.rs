@@ -16,7 +16,7 @@ use reconciler::{ReconcileScope, Reconciler, SweepOutcome, SweepTrigger};
 use serde_json::json;
 use testbed::{FaultStore, RecordingPublisher, TestStore, Testbed};
 
-use crate::counter::{Counter, Options, Who};
+use crate::harness::{Counter, Options, Who};
 
 type Shared = Counter<FaultStore<TestStore>>;
 

@@ -182,7 +182,7 @@ fn is_metric(line: &Value, name: &str) -> bool {
 }
 
 /// The counters of seed 002 §8 that the reconciler and the Car Bridge keep, each counted by something that happens;
-/// `docs/operations.md` maps the names. Those of the webhook function are in `tests/webhook/counted.rs`.
+/// `docs/operations.md` maps the names. Those of the webhook function are in `tests/webhook/request_cost.rs`.
 #[tokio::test]
 async fn skipped_retried_throttled_blocked_loops_and_skipped_pull_requests_are_counted() {
     let config = "budgets.rebuild = 1\nlimits.remedies_in_flight = 1\ntriggers.per_repo_per_day = 1";

@@ -13,7 +13,7 @@ use reconciler::SweepTrigger;
 use reconciler::observe_report as observed;
 use testbed::{CallFault, SWEEP_TIMEOUT, Testbed};
 
-use crate::scenes::{Play, Scene, scene};
+use crate::scenarios::{Play, Scene, scene};
 
 /// What must be the same however the sweep was interrupted: states, budgets, what was claimed and logged; and which commands,
 /// chores and mails went out, each counted once however often it was repeated.

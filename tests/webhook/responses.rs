@@ -4,7 +4,7 @@ use http::Method;
 use serde_json::json;
 use webhook::signature::sign;
 
-use crate::ear::{CONFIG, Ear, SECRET, pull, status};
+use crate::harness::{CONFIG, Ear, SECRET, pull, status};
 
 const PATH: &str = "/webhook/github";
 
@@ -85,7 +85,7 @@ async fn a_stage_may_stand_before_the_path() {
 async fn a_line_says_all_there_is_to_say() {
     let ear = Ear::new(CONFIG);
     ear.expect(&pull(42, "opened", 'a', 0), "applied").await;
-    ear.expect(&status('a', crate::ear::JENKINS, "pending", "", 1), "applied").await;
+    ear.expect(&status('a', crate::harness::JENKINS, "pending", "", 1), "applied").await;
     let line = ear.line();
     let text = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
     assert_eq!(text("event"), "status");
@@ -105,16 +105,16 @@ async fn without_a_store_nothing_is_acknowledged() {
     let ear = Ear::new(CONFIG);
     ear.expect(&pull(42, "opened", 'a', 0), "applied").await;
     ear.store().faults.fail_calls("", true);
-    for delivery in [pull(43, "opened", 'a', 0), status('a', crate::ear::JENKINS, "pending", "", 1)] {
+    for delivery in [pull(43, "opened", 'a', 0), status('a', crate::harness::JENKINS, "pending", "", 1)] {
         let answer = ear.hear(&delivery).await;
         assert_eq!((answer.code, answer.word.as_str()), (503, "TEMPORARILY_UNAVAILABLE"));
         assert_eq!((&ear.line()["failed"], &ear.line()["level"]), (&json!(1), &json!("ERROR")));
     }
     // What needs no store is answered all the same.
-    let ping = crate::ear::Delivery { event: "ping", id: "p".to_owned(), payload: json!({}) };
+    let ping = crate::harness::Delivery { event: "ping", id: "p".to_owned(), payload: json!({}) };
     ear.expect(&ping, "ignored").await;
     ear.store().faults.fail_calls("", false);
-    ear.expect(&status('a', crate::ear::JENKINS, "pending", "", 1), "applied").await;
+    ear.expect(&status('a', crate::harness::JENKINS, "pending", "", 1), "applied").await;
 }
 
 #[tokio::test]
@@ -140,10 +140,10 @@ async fn jenkins_and_bots_have_secrets_of_their_own() {
     let done = build("COMPLETED", json!("SUCCESS"), 5);
     assert_eq!(ear.request(Method::POST, jenkins, &shown, done.as_bytes()).await.word, "applied");
     // GitHub tells the same, later: no news.
-    ear.expect(&status('a', crate::ear::JENKINS, "success", "", 5), "duplicate_ignored").await;
+    ear.expect(&status('a', crate::harness::JENKINS, "success", "", 5), "duplicate_ignored").await;
     let report = |id: &str, bot: &str, result: &str, minute: i64| {
         json!({"id": id, "bot": bot, "repo": "acme/shop", "pr_number": 42, "head_sha": "a".repeat(40), "result": result,
-               "reason": "", "occurred_at": crate::ear::at(minute)})
+               "reason": "", "occurred_at": crate::harness::at(minute)})
         .to_string()
     };
     for (n, (bot, result)) in [

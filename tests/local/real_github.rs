@@ -7,7 +7,7 @@ use fakes::{FakeSettings, Fakes, NewPullRequest};
 use jiff::{SignedDuration, Timestamp};
 use tests::rig::Folder;
 
-use crate::process::Up;
+use crate::child_process::Up;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_github_is_served_by_what_the_environment_names() {

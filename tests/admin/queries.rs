@@ -9,7 +9,7 @@ use testbed::MemoryStore;
 use tests::rig::Dynoxide;
 use tests::{check, claim, fact, minute, opened, pr};
 
-use crate::counter::{Counter, Options, Who};
+use crate::harness::{Counter, Options, Who};
 use crate::{furnished, web};
 
 fn lane<'a>(overview: &'a Value, state: &str) -> &'a Value {

@@ -2,10 +2,10 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "a test may stop and speak")]
 
-mod batches;
-mod chores;
-mod crashes;
-mod people;
-mod rebuilds;
+mod batch;
+mod tasks;
+mod crash_points;
+mod user_commands;
+mod rebuild;
 mod remedies;
-mod seed;
+mod flows;

@@ -4,7 +4,7 @@ use domain::event::Actor;
 use domain::state::{State, Substatus};
 use serde_json::json;
 
-use crate::ear::{
+use crate::harness::{
     CONFIG, Delivery, Ear, JENKINS, POLICY, approval, at, closed, comment, enqueued, merged, pull, push, run, status,
     suite,
 };

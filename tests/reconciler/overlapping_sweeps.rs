@@ -8,8 +8,8 @@ use platform::store::{Condition, Key, RowWrite, Store};
 use reconciler::{ReconcileScope, SweepOutcome, SweepTrigger};
 use testbed::{SWEEP_TIMEOUT, Testbed, pr_id, scheduled_sweep};
 
-use crate::crashes::{Outcome, outcome};
-use crate::scenes::{Play, Scene, scene};
+use crate::crash_points::{Outcome, outcome};
+use crate::scenarios::{Play, Scene, scene};
 
 #[tokio::test]
 async fn a_doubled_event_and_an_overlapping_sweep_do_nothing() {

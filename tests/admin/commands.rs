@@ -9,7 +9,7 @@ use platform::store::Store as _;
 use serde_json::json;
 use tests::{minute, pr};
 
-use crate::counter::{Counter, Who};
+use crate::harness::{Counter, Who};
 use crate::furnished;
 
 const COMMAND: &str = "/api/pr/shop/1/command";
@@ -246,7 +246,7 @@ async fn who_asks_twice_for_the_same_is_granted_once_and_the_first_run_says_so()
 #[tokio::test]
 async fn over_the_limit_of_the_day_a_request_is_refused_and_everything_is_not() {
     let policies = domain::policy::Policies::parse("mode = \"act\"\ntriggers.per_repo_per_day = 2").unwrap();
-    let options = crate::counter::Options { policies, ..crate::counter::Options::default() };
+    let options = crate::harness::Options { policies, ..crate::harness::Options::default() };
     let counter = Counter::on(testbed::MemoryStore::new(), options);
     furnished(&counter).await;
     let ask = async |body: &str| counter.post(Who::Operator, "/api/reconciler/run", body).await;

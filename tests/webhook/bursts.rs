@@ -9,7 +9,7 @@ use platform::publish::{Destination, OutboundMessage};
 use platform::store::{Store as _, StoreError};
 use serde_json::json;
 
-use crate::ear::{Ear, JENKINS, comment, pull, push, run, status};
+use crate::harness::{Ear, JENKINS, comment, pull, push, run, status};
 
 const LIMITED: &str = "mode = 'act'\nchecks.required = ['build']\nlimits.webhooks_per_minute_per_repo = 5";
 
@@ -90,7 +90,7 @@ async fn a_push_to_a_busy_base_is_one_row() {
         ear.now = at;
         let push = push("main", 9);
         let id = format!("push-{second}");
-        let push = crate::ear::Delivery { id, ..push }.with("/repository/pushed_at", json!(at.as_second()));
+        let push = crate::harness::Delivery { id, ..push }.with("/repository/pushed_at", json!(at.as_second()));
         ear.expect(&push, "applied").await;
     }
     // One row for each push, and once the counters of the day.
@@ -103,7 +103,7 @@ async fn a_push_to_a_busy_base_is_one_row() {
 
 #[tokio::test(start_paused = true)]
 async fn a_record_that_others_keep_writing_makes_its_fact_wait() {
-    let ear = Ear::new(crate::ear::CONFIG);
+    let ear = Ear::new(crate::harness::CONFIG);
     ear.expect(&pull(42, "opened", 'a', 0), "applied").await;
     ear.store().fail_writes(std::iter::repeat_n(StoreError::TransactionConflict, 1_000));
     let answer = ear.expect(&status('a', JENKINS, "pending", "", 1), "throttled_delayed").await;
@@ -130,8 +130,8 @@ async fn without_a_queue_what_would_wait_is_not_acknowledged() {
 
 #[tokio::test]
 async fn a_fact_costs_what_the_design_allows() {
-    let ear = Ear::new(crate::ear::CONFIG);
-    let cost = async |delivery: &crate::ear::Delivery| {
+    let ear = Ear::new(crate::harness::CONFIG);
+    let cost = async |delivery: &crate::harness::Delivery| {
         let before = ear.store().usage().usage().requests;
         ear.expect(delivery, "applied").await;
         ear.store().usage().usage().requests - before

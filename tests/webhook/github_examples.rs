@@ -9,7 +9,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::ear::{Delivery, Ear};
+use crate::harness::{Delivery, Ear};
 
 /// The examples' author is made everybody who matters, so that as much as possible is looked at.
 pub(crate) const CONFIG: &str = r"

@@ -8,7 +8,7 @@ use jiff::SignedDuration;
 use serde_json::Value;
 use tests::rig::Folder;
 
-use crate::process::{LIMIT, Up};
+use crate::child_process::{LIMIT, Up};
 
 /// A repository that the demo's own world knows nothing of: nobody but the webhooks tells of it.
 const REPO: &str = "acme/elsewhere";

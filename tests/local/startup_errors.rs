@@ -7,7 +7,7 @@ use std::process::Command;
 use admin::keys::ApiKeys;
 use tests::rig::Folder;
 
-use crate::process::{Up, program, run};
+use crate::child_process::{Up, program, run};
 
 fn refused(command: &mut Command) -> String {
     let output = run(command);
