@@ -7,7 +7,7 @@
 )]
 
 pub mod lambda;
-pub mod rig;
+pub mod local_aws;
 
 use std::sync::{Arc, Mutex};
 

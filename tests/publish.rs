@@ -14,7 +14,7 @@ use platform::publish::aws::{AwsPublisher, AwsTargets};
 use platform::publish::dead_letters::{DeadLetterQueue, DlqError};
 use platform::publish::queue_message::{InvalidMessage, QueueMessage};
 use platform::publish::{Destination, OutboundMessage, Publisher};
-use tests::rig::{Canned, Ministack};
+use tests::local_aws::{Canned, Ministack};
 use tests::{check, claim, minute, opened, pr, start};
 
 async fn config(endpoint: &str) -> SdkConfig {

@@ -3,8 +3,8 @@
 use serde_json::json;
 use tests::{pr, start};
 
-use crate::harness::{Counter, Who};
 use crate::furnished;
+use crate::harness::{Counter, Who};
 
 /// Method, path, body, what it answers to who may, and the least role; `shop` says whether a scope of `acme/shop` is enough.
 struct Row {

@@ -9,8 +9,8 @@ use platform::store::Store as _;
 use serde_json::json;
 use tests::{minute, pr};
 
-use crate::harness::{Counter, Who};
 use crate::furnished;
+use crate::harness::{Counter, Who};
 
 const COMMAND: &str = "/api/pr/shop/1/command";
 const REBUILD: &str = r#"{"command":"/rebuild"}"#;

@@ -6,11 +6,11 @@ use domain::signals::CheckVerdict;
 use platform::store::{Condition, Key, Query, RowWrite, Store};
 use serde_json::{Value, json};
 use testbed::MemoryStore;
-use tests::rig::Dynoxide;
+use tests::local_aws::Dynoxide;
 use tests::{check, claim, fact, minute, pr};
 
-use crate::harness::{Counter, Options, Who};
 use crate::furnished;
+use crate::harness::{Counter, Options, Who};
 
 fn find<'a>(list: &'a Value, field: &str, value: &str) -> &'a Value {
     let found = list.as_array().unwrap().iter().find(|one| one[field] == value);

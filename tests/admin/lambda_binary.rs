@@ -9,7 +9,7 @@ use platform::store::Store as _;
 use serde_json::{Value, json};
 use testbed::RecordingPublisher;
 use tests::lambda::Function;
-use tests::rig::{Dynoxide, fresh_names};
+use tests::local_aws::{Dynoxide, fresh_names};
 use tests::{acting, minute, opened, pr, start};
 
 /// What API Gateway makes of a request: version 2 of its payload.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use domain::signals::CheckVerdict;
-use tests::rig::{self, Dynoxide};
+use tests::local_aws::{self, Dynoxide};
 use tests::{check, minute, opened, pr, start};
 
 use crate::harness::{Counter, Options, Who};
@@ -30,7 +30,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_status_costs_little_more_than_reading_its_rows() {
     let rig = Dynoxide::in_memory().await;
-    let names = rig::fresh_names();
+    let names = local_aws::fresh_names();
     let counter = Counter::on(rig.store_on(names.clone()).await, Options::default());
     counter.hear(&opened(&pr(1), "d0", start())).await;
     for n in 0..60 {
@@ -38,7 +38,7 @@ async fn a_status_costs_little_more_than_reading_its_rows() {
         let verdict = if n % 2 == 0 { CheckVerdict::Running } else { CheckVerdict::Passed };
         counter.hear(&check(&pr(1), format!("d{n}x"), &name, verdict, minute(1 + n))).await;
     }
-    let client = rig::client(rig.endpoint());
+    let client = local_aws::client(rig.endpoint());
     let text = |text: &str| AttributeValue::S(text.to_owned());
     let query = async || {
         let events = client.query().table_name(&names.events).key_condition_expression("pr = :pr");

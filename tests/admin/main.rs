@@ -3,24 +3,24 @@
 #![expect(clippy::unwrap_used, clippy::panic, clippy::wildcard_enum_match_arm, reason = "a test may stop")]
 
 mod access;
-mod insights;
 mod commands;
-mod lambda_binary;
-mod openapi;
-mod harness;
+mod end_to_end;
 mod explain;
+mod harness;
+mod insights;
+mod lambda_binary;
+mod latency;
 mod malformed_input;
+mod openapi;
 mod queries;
 mod runs;
-mod latency;
-mod end_to_end;
 
 use domain::id::PrId;
 use domain::signals::{CheckFailure, CheckKind, CheckVerdict, RenewalMark};
 use platform::store::Store;
 use tests::{fact, minute, opened, pr, sha, start};
 
-use counter::Counter;
+use harness::Counter;
 
 /// `acme/web#<number>`.
 fn web(number: u64) -> PrId {

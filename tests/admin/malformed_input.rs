@@ -4,8 +4,8 @@ use bytes::Bytes;
 use http::Request;
 use testbed::{FaultStore, MemoryStore};
 
-use crate::harness::{Counter, Options, Who};
 use crate::furnished;
+use crate::harness::{Counter, Options, Who};
 
 #[tokio::test]
 async fn paths_cannot_be_tricked() {

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use admin::router;
 use platform::publish::dead_letters::{DeadLetterQueue, LocalDeadLetters};
 
-use crate::harness::{Counter, Options, Who};
 use crate::furnished;
+use crate::harness::{Counter, Options, Who};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")

@@ -6,7 +6,7 @@ use domain::signals::CheckVerdict;
 use platform::store::Store;
 use serde_json::{Value, json};
 use testbed::MemoryStore;
-use tests::rig::Dynoxide;
+use tests::local_aws::Dynoxide;
 use tests::{check, claim, fact, minute, opened, pr};
 
 use crate::harness::{Counter, Options, Who};

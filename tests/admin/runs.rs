@@ -13,8 +13,8 @@ use serde_json::json;
 use testbed::MemoryStore;
 use tests::{claim, fact, minute, pr};
 
-use crate::harness::{Counter, Options, Who};
 use crate::furnished;
+use crate::harness::{Counter, Options, Who};
 
 /// A rebuild of #2 is claimed.
 async fn claimed(counter: &Counter<MemoryStore>) {

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use platform::store::Store;
 use platform::{queries, schema};
 use serde_json::{Value, json};
-use tests::rig::{Dynoxide, Folder};
+use tests::local_aws::{Dynoxide, Folder};
 
 use crate::lambda::{Function, work_off};
 use crate::payloads::{Delivery, delivery_id, examples};

@@ -18,7 +18,7 @@ use platform::telemetry::MetricLog;
 use reconciler::{Reconciler, SweepOutcome, SweepTrigger};
 use serde_json::{Value, json};
 use testbed::{FakeAccess, FaultTransport, ManualClock, RecordingPublisher, SharedFakes};
-use tests::rig::Dynoxide;
+use tests::local_aws::Dynoxide;
 use webhook::WebhookHandler;
 use webhook::github::BotIdentity;
 
@@ -118,7 +118,7 @@ impl Play {
         let clock: Arc<dyn Clock> = Arc::new(ManualClock::of(&fakes));
         let github = access.github(transport.github(&fakes), Arc::clone(&clock));
         let jenkins = access.jenkins(transport.jenkins(&fakes), Arc::clone(&clock));
-        let names = tests::rig::fresh_names();
+        let names = tests::local_aws::fresh_names();
         let stores = [
             Arc::new(dynamo.store_on(names.clone()).await),
             Arc::new(dynamo.store_on(names.clone()).await),

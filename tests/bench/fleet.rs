@@ -22,7 +22,7 @@ use platform::schema;
 use platform::telemetry::MetricLog;
 use serde_json::{Value, json};
 use testbed::{MemoryStore, RecordingPublisher};
-use tests::rig::{Dynoxide, client};
+use tests::local_aws::{Dynoxide, client};
 use webhook::github::BotIdentity;
 use webhook::signature::SenderSecrets;
 use webhook::{WebhookHandler, WebhookSecrets};
@@ -257,7 +257,7 @@ pub(crate) fn plot(costs: &[Cost]) -> String {
         ("CPU, ms", "per stale one", |cost| cost.cpu_ms, None),
         ("peak memory, MB", "of the process", |cost| cost.peak_mb, Some(128.0)),
     ];
-    for (place, (name, under, value, limit)) in schema.iter().enumerate() {
+    for (place, (name, under, value, limit)) in rows.iter().enumerate() {
         let bottom = top + row * (place as f64 + 1.0) - 8.0;
         let most = costs.iter().map(value).fold(limit.unwrap_or(0.0), f64::max) * 1.15;
         let y = |amount: f64| bottom - amount / most * (row - 30.0);

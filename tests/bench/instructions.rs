@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::json;
-use tests::rig::Folder;
+use tests::local_aws::Folder;
 use webhook::signature::sign;
 
 use crate::payloads::{Delivery, SECRET, delivery_id, examples};

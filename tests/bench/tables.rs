@@ -8,7 +8,7 @@ use aws_sdk_dynamodb::types::{AttributeDefinition, BillingMode, KeySchemaElement
 use platform::store::dynamo::DynamoStore;
 use platform::store::dynamo::tables::TableNames;
 use serde_json::{Value, json};
-use tests::rig::{Dynoxide, client};
+use tests::local_aws::{Dynoxide, client};
 
 use crate::wire::{Answer, Counts, Letter, Server};
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
-use tests::rig::Dynoxide;
+use tests::local_aws::Dynoxide;
 
 use crate::lambda::Function;
 use crate::payloads::{Delivery, SECRET, delivery_id, examples, gateway_event};

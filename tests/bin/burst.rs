@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use platform::engine::Engine;
 use platform::publish::{OutboundMessage, PublishError, Publisher};
 use platform::store::dynamo::tables::TableNames;
-use tests::rig::Dynoxide;
+use tests::local_aws::Dynoxide;
 use tests::{acting, claim, minute, opened, pr, start};
 
 #[derive(Default)]

@@ -3,9 +3,9 @@
 #![expect(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "a test may stop and speak")]
 
 mod batch;
-mod tasks;
 mod crash_points;
-mod user_commands;
+mod flows;
 mod rebuild;
 mod remedies;
-mod flows;
+mod tasks;
+mod user_commands;

@@ -4,8 +4,8 @@
 #![expect(clippy::expect_used, clippy::unwrap_used, reason = "test support may stop when its own setting is wrong")]
 
 mod aws_timeouts;
-mod github_api_conformance;
 mod github;
+mod github_api_conformance;
 mod jenkins;
 mod retries_and_limits;
 mod snapshots;

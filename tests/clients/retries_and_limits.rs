@@ -228,7 +228,7 @@ async fn the_apps_jwt_is_signed_once_in_eight_minutes() {
     });
     let shown = async || {
         made.github.installations().await.unwrap();
-        let headers = made.record.last().headers;
+        let headers = made.transport.last().headers;
         (headers["authorization"].to_str().unwrap().to_owned(), headers.contains_key("if-none-match"))
     };
     let (first, _) = shown().await;
@@ -236,9 +236,9 @@ async fn the_apps_jwt_is_signed_once_in_eight_minutes() {
     // Signed in another second of the machine's clock, a JWT is another.
     tokio::time::sleep(Duration::from_millis(1_100)).await;
     assert_eq!(shown().await, (first.clone(), true), "and what it read is read conditionally");
-    made.clock.move_by(7 * 60);
+    made.clock.advance(SignedDuration::from_secs(7 * 60));
     assert_eq!(shown().await.0, first);
-    made.clock.move_by(2 * 60);
+    made.clock.advance(SignedDuration::from_secs(2 * 60));
     let (renewed, conditional) = shown().await;
     assert!(renewed != first && !conditional, "{renewed}");
 }

@@ -13,7 +13,7 @@ use platform::queries;
 use platform::schema::DueSubject;
 use platform::store::dynamo::tables::TableNames;
 use testbed::RecordingPublisher;
-use tests::rig::{Dynoxide, Folder};
+use tests::local_aws::{Dynoxide, Folder};
 use tests::{acting, minute, pr};
 
 /// What the process said before it was killed.

@@ -3,14 +3,14 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "a test may stop, and says why")]
 
+mod data_model;
+mod dependencies;
+mod documents;
+mod end_to_end;
 mod github_app;
 mod monthly_cost;
-mod data_model;
-mod documents;
-mod sample_events;
 mod requirements;
+mod sample_events;
 mod secrets;
 mod stack;
-mod end_to_end;
-mod dependencies;
 mod template;

@@ -5,7 +5,7 @@ use platform::engine::Engine;
 use platform::store::Store;
 use testbed::RecordingPublisher;
 use tests::lambda::root;
-use tests::rig::Dynoxide;
+use tests::local_aws::Dynoxide;
 use tests::{acting, minute, pr, typical_life};
 use webhook::github::{ParsedWebhook, PrSelector, WebhookFact};
 use webhook::ingest::Ingester;

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use platform::store::dynamo::tables::{self, TableNames};
 use serde_json::{Value, json};
 use tests::lambda::{Function, MOST_ZIPPED_BYTES, binaries, root, zipped_bytes};
-use tests::rig::{Folder, Ministack, client};
+use tests::local_aws::{Folder, Ministack, client};
 
 use crate::template::template;
 

@@ -16,7 +16,7 @@ use platform::env::Environment;
 use platform::secrets::{SecretEnv, SecretError, SecretRefresher};
 use platform::transport::ApiError;
 use serde_json::{Value, json};
-use tests::rig::Ministack;
+use tests::local_aws::Ministack;
 
 use crate::stack::python;
 

@@ -19,7 +19,7 @@ use platform::store::dynamo::tables::TableNames;
 use platform::store::{Key, Store};
 use serde_json::{Value, json};
 use tests::lambda::{FUNCTIONS, binaries, request, root, tools};
-use tests::rig::{Folder, Ministack};
+use tests::local_aws::{Folder, Ministack};
 
 /// What the world's tokens and secrets are, in one secret.
 pub(crate) const SECRET: &str = "suture-test";

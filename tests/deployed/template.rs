@@ -8,7 +8,7 @@ use domain::bus::{BUS_SOURCE, DetailType};
 use platform::store::dynamo::tables::TableNames;
 use serde_json::{Value, json};
 use tests::lambda::root;
-use tests::rig::{Dynoxide, client, fresh_names};
+use tests::local_aws::{Dynoxide, client, fresh_names};
 
 /// template.yaml, as it is written.
 pub(crate) fn template() -> &'static Value {

@@ -9,7 +9,7 @@ use domain::state::State;
 use platform::engine::{ApplyResult, Engine, EngineError};
 use platform::store::Store;
 use testbed::{MemoryStore, RecordingPublisher};
-use tests::rig::{Dynoxide, Ministack};
+use tests::local_aws::{Dynoxide, Ministack};
 use tests::{acting, check, minute, opened, pr, start};
 
 use super::log_of;

@@ -13,14 +13,14 @@ use platform::store::dynamo::DynamoStore;
 use platform::store::{Condition, Key, RowWrite, Store, StoreError};
 use serde_dynamo::{AttributeValue, Item};
 use testbed::{CallFault, FaultStore, MemoryStore, RecordingPublisher};
-use tests::rig::{self, Canned, Dynoxide};
+use tests::local_aws::{self, Canned, Dynoxide};
 use tests::{acting, check, minute, opened, pr, start};
 
 /// What becomes of a transaction that DynamoDB answers like this.
 async fn told(status: u16, body: &str) -> StoreError {
     // The SDK tries three times before it gives up.
     let server = Canned::start(vec![(status, body.to_owned()); 3]).await;
-    let store = DynamoStore::new(rig::client(server.endpoint()), rig::fresh_names());
+    let store = DynamoStore::new(local_aws::client(server.endpoint()), local_aws::fresh_names());
     let row = |name: &str| RowWrite::Put { key: Key::state(name), item: Item::default(), only_if: Condition::Absent };
     store.write(vec![row("a"), row("b")], start()).await.unwrap_err()
 }

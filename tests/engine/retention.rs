@@ -10,7 +10,7 @@ use platform::store::dynamo::tables::TableNames;
 use platform::store::{Condition, MAX_WRITES, RowWrite, Store};
 use platform::{queries, schema};
 use testbed::{MemoryStore, RecordingPublisher};
-use tests::rig::{self, Dynoxide};
+use tests::local_aws::{self, Dynoxide};
 use tests::{acting, check, fact, minute, opened, pr, start};
 
 #[tokio::test]
@@ -25,21 +25,21 @@ async fn what_has_expired_is_invisible_before_the_broom_comes_and_gone_after() {
     engine.apply(&opened(&pr(2), "d2", long_ago), long_ago).await.unwrap();
     let merged = fact(&pr(1), "d1", minute(1), FactKind::Merged { by: None, by_automerge_bot: true });
     engine.apply(&merged, minute(1)).await.unwrap();
-    let client = rig::client(rig.endpoint());
+    let client = local_aws::client(rig.endpoint());
     let rows = async |table: &str| client.scan().table_name(table).send().await.unwrap().items.unwrap();
     // Set on the terminal record, its commit and every event; not on what is open.
-    for item in schema(&names.state).await {
+    for item in rows(&names.state).await {
         let name = item["pk"].as_s().unwrap();
         let over = name == "PR#acme/shop#1" || name.starts_with("SHA#");
         assert_eq!(item.contains_key("ttl"), over, "{name}");
     }
-    let events = schema(&names.events).await;
+    let events = rows(&names.events).await;
     assert!(events.len() == 3 && events.iter().all(|event| event.contains_key("ttl")));
     let day = 24 * 60 + 1;
     assert_eq!(engine.load(&pr(1), minute(day)).await.unwrap(), None, "invisible");
     let listed = queries::pull_requests(engine.store(), &pr(1).repo, None, None, 10, minute(day)).await.unwrap();
     assert_eq!(listed.entries.iter().map(|listed| listed.pr.number).collect::<Vec<_>>(), [2]);
-    let before = schema(&names.state).await.len();
+    let before = rows(&names.state).await.len();
     assert_eq!(rig.sweep_ttl(), 5, "the record, its commit and three events");
     assert_eq!((before - rows(&names.state).await.len(), rows(&names.events).await.len()), (2, 0));
 }
@@ -85,7 +85,7 @@ async fn the_due_query_on_dynoxide() {
 #[tokio::test]
 async fn a_typical_life_costs_two_requests_an_event_and_small_rows() {
     let rig = Dynoxide::in_memory().await;
-    let names = rig::fresh_names();
+    let names = local_aws::fresh_names();
     let engine = Engine::new(rig.store_on(names.clone()).await, RecordingPublisher::default(), acting());
     for (n, heard) in tests::typical_life(&pr(1)).into_iter().enumerate() {
         let before = engine.store().usage().usage().requests;
@@ -96,11 +96,11 @@ async fn a_typical_life_costs_two_requests_an_event_and_small_rows() {
     }
     let record = engine.load(&pr(1), minute(60)).await.unwrap().unwrap();
     assert_eq!(record.state, State::Merged);
-    let client = rig::client(rig.endpoint());
+    let client = local_aws::client(rig.endpoint());
     let mut largest = Vec::new();
     for table in [&names.state, &names.events] {
         for item in client.scan().table_name(table).send().await.unwrap().items.unwrap() {
-            largest.push((rig::size_of(&item), item.get("pk").or(item.get("sk")).cloned()));
+            largest.push((local_aws::size_of(&item), item.get("pk").or(item.get("sk")).cloned()));
         }
     }
     largest.sort_by_key(|(size, _)| std::cmp::Reverse(*size));

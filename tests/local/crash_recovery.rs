@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use fakes::{FakeSettings, Fakes, NewPullRequest, RepoSettings, WebhookDelivery};
 use jiff::SignedDuration;
 use serde_json::Value;
-use tests::rig::Folder;
+use tests::local_aws::Folder;
 
 use crate::child_process::{LIMIT, Up};
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use tests::rig::Folder;
+use tests::local_aws::Folder;
 
 use crate::child_process::Up;
 

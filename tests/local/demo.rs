@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tests::rig::Folder;
+use tests::local_aws::Folder;
 
 use crate::child_process::Up;
 

@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use fakes::{FakeServers, FakeSettings, Fakes, NewPullRequest, ProtectionSource, RepoSettings};
 use jiff::{SignedDuration, Timestamp};
-use tests::rig::Folder;
+use tests::local_aws::Folder;
 
 use crate::child_process::{program, run};
 

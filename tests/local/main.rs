@@ -2,10 +2,10 @@
 
 #![expect(clippy::expect_used, clippy::panic, reason = "a test may stop")]
 
+mod child_process;
+mod crash_recovery;
+mod dashboard;
 mod demo;
 mod doctor;
-mod crash_recovery;
 mod real_github;
-mod dashboard;
-mod child_process;
 mod startup_errors;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fakes::{FakeSettings, Fakes, NewPullRequest};
 use jiff::{SignedDuration, Timestamp};
-use tests::rig::Folder;
+use tests::local_aws::Folder;
 
 use crate::child_process::Up;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use admin::keys::ApiKeys;
-use tests::rig::Folder;
+use tests::local_aws::Folder;
 
 use crate::child_process::{Up, program, run};
 

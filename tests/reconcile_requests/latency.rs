@@ -7,7 +7,7 @@ use domain::id::{PrId, RunId};
 use domain::reconcile_request::{NewRequest, ReconcileScope};
 use domain::run::RunTrigger;
 use platform::reconcile_request;
-use tests::rig::Dynoxide;
+use tests::local_aws::Dynoxide;
 use tests::{acting, start};
 
 /// So often each.

@@ -4,13 +4,13 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test may stop, and say its figures")]
 
-mod scopes;
-mod limits;
-mod debounce;
-mod redelivery;
-mod latency;
 mod cancellation;
+mod debounce;
+mod latency;
+mod limits;
+mod redelivery;
 mod retry;
+mod scopes;
 
 use domain::id::RunId;
 use domain::reconcile_request::{ReconcileRequest, ReconcileScope};

@@ -3,22 +3,22 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test may stop, and say its figures")]
 
-mod resend;
-mod limits;
+mod check_run;
 mod coordination;
 mod crash_points;
-mod inventory;
-mod insights;
-mod check_run;
-mod notifications;
-mod lost_webhooks;
-mod github_outage;
-mod overlapping_sweeps;
 mod diagnosis_rules;
+mod events;
+mod github_outage;
+mod insights;
+mod inventory;
+mod limits;
+mod lost_webhooks;
+mod notifications;
+mod observe_mode;
+mod overlapping_sweeps;
+mod resend;
 mod scale;
 mod scenarios;
-mod events;
-mod observe_mode;
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use domain::event::{EventKind, FactKind};
 use domain::policy::Policies;
 use fakes::{FakePrId, FakeSettings};
 use testbed::{TestStore, Testbed, pr_id};
-use tests::rig::Dynoxide;
+use tests::local_aws::Dynoxide;
 
 /// What the tables are kept in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -47,7 +47,7 @@ pub(crate) async fn scene(play: Play) -> Scene {
             Scene { stage, prs }
         }
         Play::Digest => {
-            let (stage, prs) = mails::broken(On::Memory, MAX_SINGLE_MAILS + 1).await;
+            let (stage, prs) = notifications::broken(On::Memory, MAX_SINGLE_MAILS + 1).await;
             stage.bridging.set(false);
             Scene { stage, prs }
         }

@@ -23,11 +23,11 @@ fn work(begun: ClaimResult) -> KeyClaim {
 }
 
 pub(crate) async fn the_second_gets_the_answer_of_the_first(store: &impl Store) {
-    let claim = work(claim(store, &key(), b"body", start()).await.unwrap());
-    assert_eq!(claim.attempt(), 1);
+    let first = work(claim(store, &key(), b"body", start()).await.unwrap());
+    assert_eq!(first.attempt(), 1);
     let waiting = claim(store, &key(), b"body", minute(1)).await.unwrap();
     assert_eq!(waiting, ClaimResult::Processing { until: minute(5) });
-    complete(store, claim, response(), minute(2)).await.unwrap();
+    complete(store, first, response(), minute(2)).await.unwrap();
     assert_eq!(claim(store, &key(), b"body", minute(3)).await.unwrap(), ClaimResult::Answered(response()));
     let error = claim(store, &key(), b"another", minute(3)).await.unwrap_err();
     assert_eq!((error.code(), error), ("IDEMPOTENCY_CONFLICT", IdempotencyError::Conflict));
@@ -52,9 +52,9 @@ pub(crate) async fn who_died_is_relieved_after_five_minutes(store: &impl Store) 
 
 pub(crate) async fn what_failed_may_be_tried_three_times(store: &impl Store) {
     for attempt in 1..=3 {
-        let claim = work(claim(store, &key(), b"body", minute(attempt)).await.unwrap());
-        assert_eq!(i64::from(claim.attempt()), attempt);
-        fail(store, claim, format!("jenkins said no ({attempt})"), minute(attempt)).await.unwrap();
+        let first = work(claim(store, &key(), b"body", minute(attempt)).await.unwrap());
+        assert_eq!(i64::from(first.attempt()), attempt);
+        fail(store, first, format!("jenkins said no ({attempt})"), minute(attempt)).await.unwrap();
     }
     let error = claim(store, &key(), b"body", minute(4)).await.unwrap_err();
     assert_eq!(error.code(), "IDEMPOTENCY_EXHAUSTED");

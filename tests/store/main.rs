@@ -4,15 +4,15 @@
 
 mod breaker;
 mod contract;
-mod leases;
 mod idempotency;
+mod leases;
 mod queries;
 
 use platform::store::dynamo::DynamoStore;
 use platform::store::{Condition, Key, RowWrite, Store, StoreError, TTL, number};
 use serde_dynamo::Item;
 use testbed::MemoryStore;
-use tests::rig::{self, Dynoxide, Folder, Ministack};
+use tests::local_aws::{self, Dynoxide, Folder, Ministack};
 
 /// Runs each clause on a fresh store.
 macro_rules! contract {
@@ -42,7 +42,7 @@ macro_rules! contract {
                 a_page_may_begin_with_a_prefix_and_end_somewhere,
                 the_log_has_an_index_of_its_own_that_carries_everything,
             );
-            contract!(@clauses $store, guards,
+            contract!(@clauses $store, leases,
                 one_sweep_at_a_time,
                 a_lease_is_never_shorter_than_asked,
                 a_pause_that_was_repeated_undid_a_later_unpause,
@@ -61,7 +61,7 @@ macro_rules! contract {
                 what_failed_may_be_tried_three_times,
                 of_many_at_once_one_works,
             );
-            contract!(@clauses $store, lookup,
+            contract!(@clauses $store, queries,
                 what_is_due_is_found_the_longest_first,
                 a_repository_is_listed_by_state_and_paged,
                 runs_events_heads_and_vulnerabilities_are_found,
@@ -115,11 +115,11 @@ async fn consumed_capacity_is_added_up() {
 /// What cannot be reached is told from what is refused, and a table that is missing is named.
 #[tokio::test]
 async fn a_table_that_cannot_be_reached_says_so() {
-    let nobody = DynamoStore::new(rig::client("http://127.0.0.1:9"), rig::fresh_names());
+    let nobody = DynamoStore::new(local_aws::client("http://127.0.0.1:9"), local_aws::fresh_names());
     let error = nobody.get(&Key::state("a"), tests::start()).await.unwrap_err();
     assert!(matches!(&error, StoreError::Unavailable(why) if why.contains("dispatch failure")), "{error}");
     let rig = Dynoxide::in_memory().await;
-    let missing = DynamoStore::new(rig::client(rig.endpoint()), rig::fresh_names());
+    let missing = DynamoStore::new(local_aws::client(rig.endpoint()), local_aws::fresh_names());
     let error = missing.get(&Key::state("a"), tests::start()).await.unwrap_err();
     assert!(matches!(&error, StoreError::Unavailable(why) if why.contains("ResourceNotFound")), "{error}");
 }

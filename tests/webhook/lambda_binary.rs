@@ -4,7 +4,7 @@
 use platform::queries;
 use serde_json::{Value, json};
 use tests::lambda::Function;
-use tests::rig::{Dynoxide, fresh_names};
+use tests::local_aws::{Dynoxide, fresh_names};
 use webhook::signature::sign;
 
 use crate::harness::{Delivery, JENKINS, SECRET, pull, status};

@@ -2,11 +2,11 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test may stop")]
 
-mod responses;
-mod lambda_binary;
-mod request_cost;
-mod harness;
+mod bursts;
 mod github_examples;
+mod harness;
+mod lambda_binary;
 mod lifecycles;
 mod mutated_payloads;
-mod bursts;
+mod request_cost;
+mod responses;

@@ -7,8 +7,8 @@ use http::Method;
 use serde_json::{Value, json};
 use webhook::signature::sign;
 
-use crate::harness::{Ear, SECRET};
 use crate::github_examples::{CONFIG, examples};
+use crate::harness::{Ear, SECRET};
 
 /// So many are tried, or as many as fit into the time.
 const MOST: usize = 20_000;

@@ -121,11 +121,11 @@ async fn within_limit<S: Store, O: Publisher>(admin: &Admin<S, O>, caller: &ApiC
 
 macro_rules! guarded {
     ($caller:ident, $role:expr) => {
-        impl<S: Store + 'static, O: Outlets + 'static> FromRequestParts<Arc<Admin<S, O>>> for $caller {
-            type Rejection = Problem;
+        impl<S: Store + 'static, O: Publisher + 'static> FromRequestParts<Arc<Admin<S, O>>> for $caller {
+            type Rejection = ApiProblem;
 
-            async fn from_request_parts(parts: &mut Parts, admin: &Arc<Admin<S, O>>) -> Result<Self, Problem> {
-                caller(parts, admin, $role).await.map($caller)
+            async fn from_request_parts(parts: &mut Parts, admin: &Arc<Admin<S, O>>) -> Result<Self, ApiProblem> {
+                authorize(parts, admin, $role).await.map($caller)
             }
         }
     };

@@ -233,7 +233,7 @@ async fn due_requests(
 fn next_round(requests: Vec<ReconcileRequest>, at_once: usize) -> (Vec<ReconcileRequest>, Vec<ReconcileRequest>) {
     let (mut round, mut rest): (Vec<ReconcileRequest>, Vec<ReconcileRequest>) = (Vec::new(), Vec::new());
     let needs_slot = |request: &ReconcileRequest| Execution::from(request).needs_slot();
-    for request in reconcile_request {
+    for request in requests {
         let taken = round.iter().any(|other| needs_slot(other) && other.scope.repo() == request.scope.repo());
         let fits = round.len() < at_once && !(taken && needs_slot(&request));
         if fits { round.push(request) } else { rest.push(request) }

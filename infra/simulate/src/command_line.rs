@@ -23,7 +23,7 @@ pub struct SimulateArguments {
     #[arg(long, value_name = "A..B", default_value = "1..101", value_parser = seeds)]
     seeds: Range<u64>,
     /// What may go wrong: all, none, or names with commas between
-    #[arg(long, value_name = "LIST", default_value = "all", value_parser = FaultPlan::named)]
+    #[arg(long, value_name = "LIST", default_value = "all", value_parser = FaultSelection::named)]
     faults: FaultSelection,
     /// How many times as often as usual things go wrong
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=50))]

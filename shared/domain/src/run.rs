@@ -79,7 +79,7 @@ pub struct Run {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requested_by: Option<String>,
     /// The rest of the command behind the run, so that its message can be rebuilt.
-    #[serde(default, skip_serializing_if = "Said::is_nothing")]
+    #[serde(default, skip_serializing_if = "CommandContext::is_empty")]
     pub said: CommandContext,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,

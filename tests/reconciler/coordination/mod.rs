@@ -4,8 +4,8 @@
 mod backlog;
 mod labels;
 mod merge_batch;
-mod rate_limit;
 mod post_merge_health;
+mod rate_limit;
 mod status_issue;
 
 use domain::event::EventKind;

@@ -2,7 +2,7 @@
 
 use domain::bus::DetailType;
 use domain::id::{PrId, RepoName, RunId};
-use domain::reconcile_request::{self, ReconcileScope};
+use domain::reconcile_request::{NewRequest, ReconcileScope};
 use domain::run::RunTrigger;
 use platform::publish::{Destination, OutboundMessage, Publisher};
 use platform::reconcile_request::{self, EnqueueOutcome};
@@ -31,7 +31,7 @@ impl<S: Store, O: Publisher> AdminApi<S, O> {
     pub async fn sweep(&self, caller: &ApiCaller, sweep: SweepRequest) -> Result<RunId, AdminError> {
         let scope = self.scope(caller, &sweep).await?;
         let now = self.now();
-        let new = reconcile_request::NewRequest {
+        let new = NewRequest {
             run: sweep.run.clone(),
             at: now,
             trigger: RunTrigger::AdminApi,

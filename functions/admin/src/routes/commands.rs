@@ -43,7 +43,7 @@ pub(crate) struct IdempotencyHeaders {
 #[serde(deny_unknown_fields)]
 pub(crate) struct CommandBody {
     /// The command.
-    #[schema(schema_with = doable)]
+    #[schema(schema_with = valid_command)]
     command: String,
     /// The arguments, such as the reason of a `/hold`.
     args: Option<String>,
@@ -87,7 +87,7 @@ async fn submit<S: Store, O: Publisher>(
 #[utoipa::path(
     post, path = "/api/pr/{repo}/{number}/command", params(PrParams, IdempotencyHeaders), request_body = CommandBody,
     security(("key" = [])),
-    responses((status = 202, description = "Accepted.", body = inline(Taken)), Problems)
+    responses((status = 202, description = "Accepted.", body = inline(CommandAccepted)), CommonProblems)
 )]
 pub(crate) async fn command<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
@@ -146,8 +146,8 @@ pub(crate) struct BatchResults {
 
 /// Submits up to 100 commands. A rejected command does not affect the others.
 #[utoipa::path(
-    post, path = "/api/commands", params(IdempotencyHeaders), request_body = inline(Batch), security(("key" = [])),
-    responses((status = 207, description = "One result per command.", body = BatchResults), (status = 202, description = "The same request is already being processed.", body = Processing), Problems)
+    post, path = "/api/commands", params(IdempotencyHeaders), request_body = inline(CommandBatch), security(("key" = [])),
+    responses((status = 207, description = "One result per command.", body = BatchResults), (status = 202, description = "The same request is already being processed.", body = StillProcessing), CommonProblems)
 )]
 pub(crate) async fn commands<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,

@@ -27,7 +27,7 @@ pub(crate) struct InsightsQuery {
 
 /// Dwell times and suggested thresholds, missed webhooks, and the success of remedies and transient rules, from the event log
 /// of the last 14 days. A key that is limited to some repositories sees only those.
-#[utoipa::path(get, path = "/api/insights", params(InsightsQuery), security(("key" = [])), responses((status = 200, description = "OK.", body = Insights), Problems))]
+#[utoipa::path(get, path = "/api/insights", params(InsightsQuery), security(("key" = [])), responses((status = 200, description = "OK.", body = InsightsView), CommonProblems))]
 pub(crate) async fn insights<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Viewer(caller): Viewer,

@@ -72,7 +72,7 @@ fn items<S: Store, O: Publisher>(admin: &Admin<S, O>, records: &[PullRequest]) -
 }
 
 /// Lists pull requests by repository, state and number; merged and closed ones for a day.
-#[utoipa::path(get, path = "/api/prs", params(PrsQuery), security(("key" = [])), responses((status = 200, description = "OK.", body = PullRequestPage), Problems))]
+#[utoipa::path(get, path = "/api/prs", params(PrsQuery), security(("key" = [])), responses((status = 200, description = "OK.", body = PullRequestPage), CommonProblems))]
 pub(crate) async fn prs<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Viewer(caller): Viewer,
@@ -103,7 +103,7 @@ pub(crate) struct StaleQuery {
 }
 
 /// Lists pull requests that have been in their state for longer than its threshold, most urgent first.
-#[utoipa::path(get, path = "/api/prs/stale", params(StaleQuery), security(("key" = [])), responses((status = 200, description = "OK.", body = PullRequestPage), Problems))]
+#[utoipa::path(get, path = "/api/prs/stale", params(StaleQuery), security(("key" = [])), responses((status = 200, description = "OK.", body = PullRequestPage), CommonProblems))]
 pub(crate) async fn stale<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Viewer(caller): Viewer,
@@ -131,7 +131,7 @@ pub(crate) struct PrParams {
 }
 
 /// The status of a pull request: state, checks, budgets, history, runs, and the commands that are possible now.
-#[utoipa::path(get, path = "/api/pr/{repo}/{number}/status", params(PrParams), security(("key" = [])), responses((status = 200, description = "OK.", body = Status), Problems))]
+#[utoipa::path(get, path = "/api/pr/{repo}/{number}/status", params(PrParams), security(("key" = [])), responses((status = 200, description = "OK.", body = PullRequestStatus), CommonProblems))]
 pub(crate) async fn status<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     viewer: CountedViewer,
@@ -166,7 +166,7 @@ enum EventOrder {
 }
 
 /// The event log of a pull request, page by page.
-#[utoipa::path(get, path = "/api/pr/{repo}/{number}/events", params(PrParams, EventsQuery), security(("key" = [])), responses((status = 200, description = "OK.", body = EventPage), Problems))]
+#[utoipa::path(get, path = "/api/pr/{repo}/{number}/events", params(PrParams, EventsQuery), security(("key" = [])), responses((status = 200, description = "OK.", body = EventPage), CommonProblems))]
 pub(crate) async fn events<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Viewer(caller): Viewer,
@@ -194,7 +194,7 @@ pub(crate) struct ExplainQuery {
 
 /// Explains why a pull request is in its state: the matching rule, its evidence, the next action, and what a person can do.
 /// Changes nothing.
-#[utoipa::path(get, path = "/api/pr/{repo}/{number}/explain", params(PrParams, ExplainQuery), security(("key" = [])), responses((status = 200, description = "OK.", body = Explanation), Problems))]
+#[utoipa::path(get, path = "/api/pr/{repo}/{number}/explain", params(PrParams, ExplainQuery), security(("key" = [])), responses((status = 200, description = "OK.", body = ExplanationView), CommonProblems))]
 pub(crate) async fn explain<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Viewer(caller): Viewer,

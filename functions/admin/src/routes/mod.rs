@@ -22,9 +22,9 @@ use crate::Admin;
 use crate::problem::ApiProblem;
 
 /// Adds the bearer key to the description.
-struct SecurityScheme;
+struct ApiKeySecurity;
 
-impl Modify for SecurityScheme {
+impl Modify for ApiKeySecurity {
     fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
         let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("A key of SUTURE_ADMIN_KEYS."));
         let components = openapi.components.get_or_insert_default();
@@ -68,8 +68,8 @@ impl Modify for SecurityScheme {
         operations::redrive,
         operations::export_events,
     ),
-    components(schemas(Problem)),
-    modifiers(&SecurityScheme)
+    components(schemas(ApiProblem)),
+    modifiers(&ApiKeySecurity)
 )]
 struct ApiDescription;
 

@@ -129,7 +129,7 @@ pub(crate) enum SweepAccepted {
 /// Requests a sweep now.
 #[utoipa::path(
     post, path = "/api/reconciler/run", params(IdempotencyHeaders), request_body = Option<SweepBody>, security(("key" = [])),
-    responses((status = 202, description = "Accepted.", body = inline(Sweeping)), Problems)
+    responses((status = 202, description = "Accepted.", body = inline(SweepAccepted)), CommonProblems)
 )]
 pub(crate) async fn reconcile<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
@@ -154,7 +154,7 @@ pub(crate) async fn reconcile<S: Store + 'static, O: Publisher + 'static>(
 }
 
 /// The state of the circuit breaker.
-#[utoipa::path(get, path = "/api/circuit-breaker", security(("key" = [])), responses((status = 200, description = "OK.", body = BreakerView), Problems))]
+#[utoipa::path(get, path = "/api/circuit-breaker", security(("key" = [])), responses((status = 200, description = "OK.", body = BreakerView), CommonProblems))]
 pub(crate) async fn breaker<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     _caller: Viewer,
@@ -165,7 +165,7 @@ pub(crate) async fn breaker<S: Store + 'static, O: Publisher + 'static>(
 /// Closes the circuit breaker and restarts its failure count.
 #[utoipa::path(
     post, path = "/api/circuit-breaker/reset", params(IdempotencyHeaders), security(("key" = [])),
-    responses((status = 200, description = "OK.", body = BreakerView), (status = 202, description = "The same request is already being processed.", body = Processing), Problems)
+    responses((status = 200, description = "OK.", body = BreakerView), (status = 202, description = "The same request is already being processed.", body = StillProcessing), CommonProblems)
 )]
 pub(crate) async fn reset_breaker<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
@@ -197,7 +197,7 @@ pub(crate) struct PauseState {
 /// Pauses all actions immediately; Suture keeps recording events.
 #[utoipa::path(
     post, path = "/api/pause", params(IdempotencyHeaders), request_body = Option<PauseBody>, security(("key" = [])),
-    responses((status = 200, description = "OK.", body = PauseState), (status = 202, description = "The same request is already being processed.", body = Processing), Problems)
+    responses((status = 200, description = "OK.", body = PauseState), (status = 202, description = "The same request is already being processed.", body = StillProcessing), CommonProblems)
 )]
 pub(crate) async fn pause<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
@@ -221,7 +221,7 @@ pub(crate) async fn pause<S: Store + 'static, O: Publisher + 'static>(
 /// Resumes all actions.
 #[utoipa::path(
     post, path = "/api/unpause", params(IdempotencyHeaders), security(("key" = [])),
-    responses((status = 200, description = "OK.", body = PauseState), (status = 202, description = "The same request is already being processed.", body = Processing), Problems)
+    responses((status = 200, description = "OK.", body = PauseState), (status = 202, description = "The same request is already being processed.", body = StillProcessing), CommonProblems)
 )]
 pub(crate) async fn unpause<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
@@ -255,7 +255,7 @@ pub(crate) struct DeadLettersView {
 }
 
 /// Lists the dead-letter queue, with the reason of each message.
-#[utoipa::path(get, path = "/api/dlq", security(("key" = [])), responses((status = 200, description = "OK.", body = DeadLettersView), Problems))]
+#[utoipa::path(get, path = "/api/dlq", security(("key" = [])), responses((status = 200, description = "OK.", body = DeadLettersView), CommonProblems))]
 pub(crate) async fn dlq<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     _caller: GlobalAdministrator,
@@ -290,7 +290,7 @@ pub(crate) enum RedriveAccepted {
 /// Moves the messages of the dead-letter queue back to the command queue.
 #[utoipa::path(
     post, path = "/api/dlq/redrive", params(IdempotencyHeaders), security(("key" = [])),
-    responses((status = 202, description = "Accepted.", body = inline(Redriven)), Problems)
+    responses((status = 202, description = "Accepted.", body = inline(RedriveAccepted)), CommonProblems)
 )]
 pub(crate) async fn redrive<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
@@ -327,7 +327,7 @@ struct ExportedEvent {
 /// the response is truncated, the header `x-next-from` has the `from` to continue with; events of that time are repeated.
 #[utoipa::path(
     get, path = "/api/export/events", params(ExportQuery), security(("key" = [])),
-    responses((status = 200, description = "OK.", content_type = "application/x-ndjson", body = String), Problems)
+    responses((status = 200, description = "OK.", content_type = "application/x-ndjson", body = String), CommonProblems)
 )]
 pub(crate) async fn export_events<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,

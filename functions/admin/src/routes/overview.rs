@@ -24,7 +24,7 @@ const LAST_SWEEPS: u32 = 10;
 
 /// Counts by state, stale pull requests, those that need a person, recent activity, the circuit breaker and the last sweep. A
 /// key that is limited to some repositories sees only those.
-#[utoipa::path(get, path = "/api/overview", security(("key" = [])), responses((status = 200, description = "OK.", body = Overview), Problems))]
+#[utoipa::path(get, path = "/api/overview", security(("key" = [])), responses((status = 200, description = "OK.", body = OverviewView), CommonProblems))]
 pub(crate) async fn overview<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Viewer(caller): Viewer,

@@ -61,7 +61,7 @@ struct RunsPullRequest {
 }
 
 /// Lists the runs of a pull request, or the sweeps, newest first.
-#[utoipa::path(get, path = "/api/runs", params(RunsParams), security(("key" = [])), responses((status = 200, description = "OK.", body = RunPage), Problems))]
+#[utoipa::path(get, path = "/api/runs", params(RunsParams), security(("key" = [])), responses((status = 200, description = "OK.", body = RunPage), CommonProblems))]
 pub(crate) async fn runs<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Viewer(caller): Viewer,
@@ -95,7 +95,7 @@ pub(crate) struct RunParams {
 }
 
 /// One run.
-#[utoipa::path(get, path = "/api/runs/{id}", params(RunParams), security(("key" = [])), responses((status = 200, description = "OK.", body = RunView), Problems))]
+#[utoipa::path(get, path = "/api/runs/{id}", params(RunParams), security(("key" = [])), responses((status = 200, description = "OK.", body = RunView), CommonProblems))]
 pub(crate) async fn run<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Viewer(caller): Viewer,
@@ -126,7 +126,7 @@ async fn change<S: Store + 'static, O: Publisher + 'static>(
 /// Cancels a run: a remedy that has not started returns its budget, a sweep stops between two stages.
 #[utoipa::path(
     post, path = "/api/runs/{id}/cancel", params(RunParams, IdempotencyHeaders), security(("key" = [])),
-    responses((status = 202, description = "Accepted.", body = inline(Changed)), Problems)
+    responses((status = 202, description = "Accepted.", body = inline(RunChanged)), CommonProblems)
 )]
 pub(crate) async fn cancel<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
@@ -140,7 +140,7 @@ pub(crate) async fn cancel<S: Store + 'static, O: Publisher + 'static>(
 /// Approves a remedy that awaits approval. Needs the same role as `/approve`.
 #[utoipa::path(
     post, path = "/api/runs/{id}/approve", params(RunParams, IdempotencyHeaders), security(("key" = [])),
-    responses((status = 202, description = "Accepted.", body = inline(Changed)), Problems)
+    responses((status = 202, description = "Accepted.", body = inline(RunChanged)), CommonProblems)
 )]
 pub(crate) async fn approve<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
@@ -154,7 +154,7 @@ pub(crate) async fn approve<S: Store + 'static, O: Publisher + 'static>(
 /// Rejects a remedy that awaits approval; Suture escalates the pull request to a person.
 #[utoipa::path(
     post, path = "/api/runs/{id}/reject", params(RunParams, IdempotencyHeaders), security(("key" = [])),
-    responses((status = 202, description = "Accepted.", body = inline(Changed)), Problems)
+    responses((status = 202, description = "Accepted.", body = inline(RunChanged)), CommonProblems)
 )]
 pub(crate) async fn reject<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,

@@ -23,7 +23,7 @@ pub(crate) struct HealthView {
 }
 
 /// Health check. Does not read the tables.
-#[utoipa::path(get, path = "/healthz", responses((status = 200, description = "OK.", body = Health)))]
+#[utoipa::path(get, path = "/healthz", responses((status = 200, description = "OK.", body = HealthView)))]
 pub(crate) async fn healthz() -> Json<HealthView> {
     Json(HealthView { status: "ok", version: env!("CARGO_PKG_VERSION") })
 }

@@ -57,9 +57,9 @@ macro_rules! commands {
             /// All commands, in help order.
             pub const ALL: [Self; Self::COUNT] = [$(Self::$variant),*];
 
-            fn spec(self) -> Spec {
+            fn spec(self) -> CommandSpec {
                 match self {
-                    $(Self::$variant => Spec {
+                    $(Self::$variant => CommandSpec {
                         name: $name,
                         help: $help,
                         valid_in: $valid_in,

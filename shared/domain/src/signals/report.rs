@@ -70,7 +70,7 @@ pub struct CheckReport {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<CheckFailure>,
     /// Whether a remedy is expected to renew this report.
-    #[serde(default, skip_serializing_if = "Renewal::is_none")]
+    #[serde(default, skip_serializing_if = "RenewalMark::is_none")]
     pub renewal: RenewalMark,
 }
 
@@ -146,7 +146,7 @@ pub struct PolicyReport {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub text: String,
     /// Whether a remedy is expected to renew this report.
-    #[serde(default, skip_serializing_if = "Renewal::is_none")]
+    #[serde(default, skip_serializing_if = "RenewalMark::is_none")]
     pub renewal: RenewalMark,
 }
 
@@ -191,7 +191,7 @@ pub struct MergeReport {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub text: String,
     /// Whether a remedy is expected to cause another attempt.
-    #[serde(default, skip_serializing_if = "Renewal::is_none")]
+    #[serde(default, skip_serializing_if = "RenewalMark::is_none")]
     pub renewal: RenewalMark,
 }
 

@@ -104,7 +104,7 @@ impl CheckRunButton {
 
 /// The result of a pressed button: accepted, accepted with a remark, or refused.
 pub fn button_result(by: &str, command: Command, answer: Result<Option<&str>, &str>) -> String {
-    match button_result {
+    match answer {
         Ok(None) => format!("{by} asked for `{command}`."),
         Ok(Some(remark)) => format!("{by} asked for `{command}`, but {}.", remark.trim_end_matches('.')),
         Err(reason) => format!("{by} asked for `{command}`, but Suture refused: {}.", reason.trim_end_matches('.')),

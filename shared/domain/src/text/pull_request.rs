@@ -54,7 +54,7 @@ pub(super) fn inactive_reason(record: &PullRequest) -> Option<String> {
         return Some(format!("Held by the label `{label}`."));
     }
     if record.hold {
-        return super::blocked(record).map(|why| sentence(&waiting_reason));
+        return super::blocked(record).map(|why| sentence(&why));
     }
     record.draft.then(|| "It is a draft.".to_owned())
 }

@@ -11,7 +11,7 @@ use super::pulls::{issue_path, owner, repo_path};
 use crate::transport::ApiError;
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(from = "Raw")]
+#[serde(from = "RawIssue")]
 pub struct GitHubIssue {
     pub number: u64,
     /// Its node id, for GraphQL.

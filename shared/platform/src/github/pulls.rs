@@ -11,7 +11,7 @@ use crate::transport::ApiError;
 
 /// A pull request, as REST shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(from = "Raw")]
+#[serde(from = "RawPullRequest")]
 pub struct RestPullRequest {
     /// GitHub's node id, for GraphQL.
     pub node_id: String,

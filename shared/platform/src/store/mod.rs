@@ -282,7 +282,7 @@ macro_rules! delegate_to {
                 (**self).get_many(keys, now).await
             }
 
-            async fn write(&self, writes: Vec<Write>, now: Timestamp) -> Result<(), StoreError> {
+            async fn write(&self, writes: Vec<RowWrite>, now: Timestamp) -> Result<(), StoreError> {
                 (**self).write(writes, now).await
             }
 
@@ -294,8 +294,8 @@ macro_rules! delegate_to {
                 (**self).query(query, now).await
             }
 
-            fn spent(&self) -> &Spent {
-                (**self).spent()
+            fn usage(&self) -> &UsageMeter {
+                (**self).usage()
             }
         }
     };
