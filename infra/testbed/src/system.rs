@@ -195,7 +195,6 @@ impl Testbed {
         self.kept_alive = Some(Box::new(what));
     }
 
-    #[must_use]
     pub fn fakes(&self) -> MutexGuard<'_, Fakes> {
         locked(&self.fakes)
     }

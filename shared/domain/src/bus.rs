@@ -133,13 +133,13 @@ mod tests {
         };
         let rendered: String = Strategy::ALL.into_iter().map(line).collect();
         insta::assert_snapshot!(rendered, @"
-        rebuildjenkins
-        branch_updategithub
-        retrigger_policy_botpolicy-bot [PolicyEvaluationRequested]
-        retrigger_approver_botapprover-bot [ApprovalRequested]
-        retrigger_automerge_botautomerge-bot [MergeRequested]
-        retrigger_sod_checksod-validator [SodCheckRequested]
-        close_and_reopencodegenie [PullRequestRequested]
+        rebuild                 jenkins
+        branch_update           github
+        retrigger_policy_bot    policy-bot [PolicyEvaluationRequested]
+        retrigger_approver_bot  approver-bot [ApprovalRequested]
+        retrigger_automerge_bot automerge-bot [MergeRequested]
+        retrigger_sod_check     sod-validator [SodCheckRequested]
+        close_and_reopen        codegenie [PullRequestRequested]
         ");
     }
 
