@@ -1,5 +1,5 @@
-//! The living check run through the whole loop: webhooks, sweeps and the Car Bridge keep it true, people press its buttons, and
-//! however a process dies, there is one on each head.
+//! Suture's check run, end to end: webhooks, sweeps and the Car Bridge update it, its action buttons are commands, and a crash at
+//! any call still leaves exactly one check run per head commit.
 
 use domain::event::EventKind;
 use domain::state::State;
@@ -16,16 +16,16 @@ fn suture_check_runs(fakes: &Fakes, pr: &FakePrId) -> Vec<FakeCheckRun> {
     fakes.check_runs(pr).iter().filter(|run| run.name == CHECK_RUN_NAME).cloned().collect()
 }
 
-/// A world whose Jenkins tells GitHub why a build failed.
+/// Jenkins publishes its build result as a check run, with the failure text.
 fn jenkins_reports_check_runs() -> FakeSettings {
     let repos = vec![RepoSettings { reports: JenkinsReporting::CheckRun, ..RepoSettings::new("acme/payments") }];
     FakeSettings { repos, ..FakeSettings::default() }
 }
 
-/// The one on the head.
+/// Suture's check run on the head commit; panics unless there is exactly one.
 fn head_check_run(testbed: &Testbed, pr: &FakePrId) -> FakeCheckRun {
     let mut runs = testbed.with(|fakes| suture_check_runs(fakes, pr));
-    assert_eq!(runs.len(), 1, "one on each head: {runs:?}");
+    assert_eq!(runs.len(), 1, "expected one check run on the head: {runs:?}");
     runs.remove(0)
 }
 
@@ -33,7 +33,7 @@ fn count_actions(testbed: &Testbed, action: AuditedAction) -> usize {
     testbed.with(|fakes| fakes.audit_by("suture[bot]").filter(|effect| effect.action == action).count())
 }
 
-/// A person presses a button, and everything that follows at once happens.
+/// A person presses an action button of the check run; one minute passes.
 async fn press_button(testbed: &Testbed, pr: &FakePrId, button: &str, by: &str) {
     assert!(
         testbed.with(|fakes| fakes.person_presses(pr, CHECK_RUN_NAME, button, by)),
@@ -70,7 +70,10 @@ async fn check_run_shows_each_state_until_merge_without_comments() {
     {
         assert!(titles.contains(&title), "{title}: {titles:?}");
     }
-    assert!(shown.iter().all(|(_, conclusion, _)| conclusion.is_some()), "nothing ever waits for it: {shown:?}");
+    assert!(
+        shown.iter().all(|(_, conclusion, _)| conclusion.is_some()),
+        "the check run always has a conclusion, so it blocks no merge: {shown:?}"
+    );
     let failed = shown.iter().find(|(title, ..)| title == "Checks failed").unwrap();
     for part in [
         "**CHECKS_FAILED** (TRANSIENT)",
@@ -89,7 +92,7 @@ async fn check_run_shows_each_state_until_merge_without_comments() {
         (1, 0)
     );
     println!(
-        "{} updates in a life of {} events",
+        "{} check run updates for {} events",
         count_actions(&testbed, AuditedAction::CheckRunUpdated),
         testbed.log(&pr).await.len()
     );
@@ -111,7 +114,8 @@ async fn check_run_is_not_created_when_disabled() {
 
 #[tokio::test]
 async fn check_run_is_updated_only_on_change() {
-    let testbed = Testbed::new(FakeSettings::default(), &format!("{ENABLED}\n[thresholds_minutes]\nchecks_running = 600"));
+    let testbed =
+        Testbed::new(FakeSettings::default(), &format!("{ENABLED}\n[thresholds_minutes]\nchecks_running = 600"));
     let pr = testbed.open();
     testbed.with(|fakes| fakes.force(Fault::BuildHung, &pr));
     testbed.pass(10).await;
@@ -121,7 +125,7 @@ async fn check_run_is_updated_only_on_change() {
         testbed.with(|fakes| fakes.push_base("acme/payments"));
         testbed.pass(5).await;
     }
-    assert!(testbed.logged(&pr, EventKind::BaseMoved).await.len() >= 5, "it was written, and asked GitHub about");
+    assert!(testbed.logged(&pr, EventKind::BaseMoved).await.len() >= 5, "the record changed and was verified");
     assert_eq!(
         (count_actions(&testbed, AuditedAction::CheckRunUpdated), head_check_run(&testbed, &pr).summary),
         (before, text)
@@ -139,7 +143,7 @@ async fn escalation_sets_action_required_and_sends_one_mail_without_comment() {
     assert_eq!((run.conclusion.as_deref(), run.title.as_str()), (Some("action_required"), "A person is needed"));
     assert!(run.summary.contains("Rule 4 (CHECKS FAILED — PERSISTENT)"), "{}", run.summary);
     assert_eq!((testbed.mails().len(), count_actions(&testbed, AuditedAction::CommentCreated)), (1, 0));
-    // A push is a new head, with a check run of its own.
+    // A push creates a new head commit with its own check run.
     testbed.with(|fakes| fakes.person_pushes(&pr, "danny"));
     testbed.pass(3).await;
     let fresh = head_check_run(&testbed, &pr);
@@ -159,7 +163,7 @@ async fn check_run_action_requires_write_permission() {
     assert_eq!(head_check_run(&testbed, &pr).actions, ["rebuild", "hold", "explain"]);
 
     press_button(&testbed, &pr, "hold", "guest").await;
-    assert!(!testbed.record(&pr).await.hold, "reading is not enough");
+    assert!(!testbed.record(&pr).await.hold, "read permission is not enough");
     let text = head_check_run(&testbed, &pr).summary;
     assert!(text.contains("guest asked for `/hold`, but Suture refused: `/hold` needs write permission"), "{text}");
 
@@ -178,12 +182,15 @@ async fn check_run_action_requires_write_permission() {
         received.iter().map(|event| (event.payload.by.as_deref(), event.payload.name.as_deref())).collect();
     assert_eq!(commands.last(), Some(&(Some("danny"), Some("/rebuild"))), "{commands:?}");
     assert!(testbed.until(120, async |testbed| testbed.state(&pr).await == Some(State::Merged)).await);
-    assert_eq!(testbed.record(&pr).await.retry_counts.rebuild, 0, "a person's rebuild spends no budget");
+    assert_eq!(testbed.record(&pr).await.retry_counts.rebuild, 0, "a rebuild requested by a person uses no budget");
     assert_eq!(
         (count_actions(&testbed, AuditedAction::CommentCreated), count_actions(&testbed, AuditedAction::ReactionAdded)),
         (0, 0)
     );
-    assert!(!testbed.with(|fakes| fakes.person_presses(&pr, CHECK_RUN_NAME, "rebuild", "danny")), "merged: no buttons");
+    assert!(
+        !testbed.with(|fakes| fakes.person_presses(&pr, CHECK_RUN_NAME, "rebuild", "danny")),
+        "a merged pull request has no buttons"
+    );
 }
 
 #[tokio::test]
@@ -224,10 +231,13 @@ async fn own_check_run_is_never_a_signal_even_if_required() {
         })
         .await;
     assert!(merged, "{:?}", testbed.kinds(&pr).await);
-    assert!(!testbed.logged(&pr, EventKind::RemediationRetriggerPolicy).await.is_empty(), "it was swept and verified");
+    assert!(
+        !testbed.logged(&pr, EventKind::RemediationRetriggerPolicy).await.is_empty(),
+        "the pull request was swept and verified"
+    );
 }
 
-/// From its opening to its failure, the process is stopped at every call, in each of three ways.
+/// Crashes the process at every call between opening and failing checks, in each of three ways.
 #[tokio::test]
 async fn crash_at_any_call_leaves_one_correct_check_run() {
     let simulate = async |stop: Option<(usize, CallFault)>| {
@@ -260,6 +270,6 @@ async fn crash_at_any_call_leaves_one_correct_check_run() {
             points += 1;
         }
     }
-    println!("{points} points");
+    println!("{points} crash points");
     assert!(points > 60, "{points}");
 }

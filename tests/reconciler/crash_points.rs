@@ -1,5 +1,5 @@
-//! The sweep's process is stopped before and after each call that leaves it, and each answer is lost once. Another sweep later,
-//! everything is as if nothing had happened, and nothing was done twice. `scenes` says what there is to sweep.
+//! Crashes a sweep before and after each of its outgoing calls, and drops each response once. After the next sweeps the outcome is
+//! the same as without the crash, and no action ran twice. `scenarios` prepares the records.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,15 +15,15 @@ use testbed::{CallFault, SWEEP_TIMEOUT, Testbed};
 
 use crate::scenarios::{Scenario, Setup, set_up};
 
-/// What must be the same however the sweep was interrupted: states, budgets, what was claimed and logged; and which commands,
-/// chores and mails went out, each counted once however often it was repeated.
+/// The result that must not depend on where the sweep crashed: states, budgets, claims and logs, and the distinct commands, chores
+/// and mails. Repetitions with the same id count once.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) states: Vec<(State, u32, u32)>,
     pub(crate) logs: Vec<BTreeMap<&'static str, usize>>,
     pub(crate) commands: BTreeSet<(u64, &'static str)>,
     pub(crate) runs_per_pr: Vec<usize>,
-    /// Pull requests that somebody was written to about, and how many different mails name each.
+    /// Number of distinct mails that name each pull request; pull requests without a mail are absent.
     pub(crate) notified: BTreeMap<u64, usize>,
     /// Mails that name no pull request.
     pub(crate) other_mails: BTreeSet<String>,
@@ -36,14 +36,14 @@ pub(crate) async fn outcome(testbed: &Testbed, prs: &[FakePrId]) -> Outcome {
     let (mut states, mut logs, mut runs_per_pr) = (Vec::new(), Vec::new(), Vec::new());
     let commands = testbed.commands();
     let mut notified = BTreeMap::new();
-    // A repetition has the same id.
+    // A repeated mail has the same id.
     let mails: BTreeMap<String, _> = testbed.mails().into_iter().collect();
     for pr in prs {
         let Some(record) = testbed.find(pr).await else { continue };
         states.push((record.state, record.retry_counts.rebuild, record.lifetime_remedies));
         let mut kinds = testbed.kinds(pr).await;
-        // Who is known when the request of a push is granted hears of the push; when that is depends on what was stopped.
-        assert!(kinds.remove("BASE_MOVED").unwrap_or(0) <= 1, "{pr} heard of one push twice");
+        // Whether the record exists when the push request runs depends on the crash point, so BASE_MOVED may be absent.
+        assert!(kinds.remove("BASE_MOVED").unwrap_or(0) <= 1, "{pr} logged one push twice");
         logs.push(kinds);
         let runs: BTreeSet<&String> =
             commands.iter().filter(|(number, ..)| *number == pr.number).map(|(_, _, run)| run).collect();
@@ -83,7 +83,7 @@ fn link(pr: &FakePrId) -> String {
     format!("/{}/pull/{}\n", pr.repo, pr.number)
 }
 
-/// Sweeps, interrupted; then, when its lease is over, sweeps again.
+/// Runs a sweep with the given fault, waits until its lease expires, and sweeps again.
 async fn sweep_with_fault(scenario: Scenario, stop: Option<(usize, CallFault)>) -> (Outcome, Vec<String>) {
     let Setup { testbed, prs } = set_up(scenario).await;
     testbed.faults.count_anew();
@@ -98,13 +98,13 @@ async fn sweep_with_fault(scenario: Scenario, stop: Option<(usize, CallFault)>) 
     let names = testbed.faults.take_names();
     testbed.faults.restart();
     if scenario == Scenario::BreakerProbe {
-        assert!(runs(&testbed) <= 1, "a breaker that has cooled down lets one through: {:?}", testbed.commands());
+        assert!(runs(&testbed) <= 1, "a half-open breaker allows one remedy: {:?}", testbed.commands());
         testbed.bridging.set(true);
     }
     testbed.with(|fakes| fakes.advance(SWEEP_TIMEOUT + SignedDuration::from_secs(1)));
     testbed.settle().await;
     let sweeps = match scenario {
-        // A probe that never was has to be waited for; what is only watched is seen again when it is due again.
+        // A lost probe has to time out; in observe mode a pull request is visited again only when it is due.
         Scenario::BreakerProbe | Scenario::ObserveMode => 16,
         Scenario::Mixed | Scenario::BreakerTrip | Scenario::Digest | Scenario::Redelivery => 2,
     };
@@ -116,27 +116,27 @@ async fn sweep_with_fault(scenario: Scenario, stop: Option<(usize, CallFault)>) 
     }
     if scenario != Scenario::BreakerProbe {
         let done: Vec<_> = testbed.with(|fakes| fakes.audit_by("suture[bot]").map(|entry| entry.action).collect());
-        assert_eq!(done, [], "a sweep changes nothing outside");
+        assert_eq!(done, [], "a sweep itself writes nothing to GitHub or Jenkins");
     }
     (outcome(&testbed, &prs).await, names)
 }
 
-/// Remedies that were ever claimed.
+/// Number of remedies claimed so far.
 fn runs(testbed: &Testbed) -> usize {
     testbed.commands().into_iter().map(|(_, _, run)| run).collect::<BTreeSet<_>>().len()
 }
 
-/// Stops a sweep at every call, in each of the three ways; everything must end as it would have. Answers how often.
+/// Crashes a sweep at every call in each of three ways and compares the outcome. Returns the number of crash points.
 async fn stop_at_every_call(scenario: Scenario, expected: &Outcome, names: &[String]) -> usize {
     let mut points = 0;
     for (at, name) in names.iter().enumerate() {
         for how in CallFault::CRASHES {
             let (found, ..) = sweep_with_fault(scenario, Some((at, how))).await;
-            let context = format!("{scenario:?}: stopped {how:?} call {at}: {name}");
+            let context = format!("{scenario:?}: crash {how:?} call {at}: {name}");
             match scenario {
-                // Which of them is let through, and when the others follow, depends on when it was stopped.
+                // The crash point decides which pull request is the probe, and when the others follow.
                 Scenario::BreakerProbe => found.assert_healed(&context),
-                // The two go on with their lives meanwhile.
+                // The two pull requests continue meanwhile, so only the chores are comparable.
                 Scenario::Redelivery => assert_eq!(found.chores, expected.chores, "{context}"),
                 Scenario::Mixed | Scenario::BreakerTrip | Scenario::Digest | Scenario::ObserveMode => {
                     assert_eq!(found, *expected, "{context}");
@@ -145,12 +145,12 @@ async fn stop_at_every_call(scenario: Scenario, expected: &Outcome, names: &[Str
             points += 1;
         }
     }
-    println!("{scenario:?}: {} calls leave a sweep, {points} ways to stop it", names.len());
+    println!("{scenario:?}: {} outgoing calls, {points} crash points", names.len());
     points
 }
 
 impl Outcome {
-    /// One remedy for each at most: the scan that the first one asks for may find the others' builds too.
+    /// At most one remedy each: the repository scan of the first rebuild may also find the builds of the others.
     fn assert_healed(&self, context: &str) {
         assert_eq!(self.breaker.0, "closed", "{context}: {self:?}");
         assert!(self.states.iter().all(|(state, ..)| *state != State::Created), "{context}: {self:?}");
@@ -175,14 +175,14 @@ async fn mixed_sweep_recovers_from_crash_at_any_call() {
 async fn breaker_trip_recovers_from_crash_at_any_call() {
     let (expected, names) = sweep_with_fault(Scenario::BreakerTrip, None).await;
     assert_eq!((expected.breaker, expected.commands.len()), (("open", 1), 0), "{expected:?}");
-    assert_eq!(expected.other_mails, BTreeSet::from(["breaker-trip-1".to_owned()]), "one mail for one trip");
+    assert_eq!(expected.other_mails, BTreeSet::from(["breaker-trip-1".to_owned()]), "one mail per trip");
     assert!(stop_at_every_call(Scenario::BreakerTrip, &expected, &names).await > 30);
 }
 
 #[tokio::test]
 async fn breaker_probe_recovers_from_crash_at_any_call() {
     let (expected, names) = sweep_with_fault(Scenario::BreakerProbe, None).await;
-    expected.assert_healed("undisturbed");
+    expected.assert_healed("without a crash");
     assert!(stop_at_every_call(Scenario::BreakerProbe, &expected, &names).await > 30);
 }
 

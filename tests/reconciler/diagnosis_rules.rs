@@ -1,5 +1,5 @@
-//! Each row of the classifier, through the whole loop: something goes wrong in the world, the sweep finds out, the Car Bridge
-//! does what was claimed, and the pull request moves on, or a person is called.
+//! Every diagnosis rule, end to end: a fault occurs, the sweep diagnoses it, the Car Bridge runs the claimed remedy, and the pull
+//! request merges or is escalated.
 
 use domain::event::{Event, EventKind, FactKind};
 use domain::signals::{MergeReport, RenewalMark};
@@ -11,7 +11,7 @@ use testbed::{Testbed, pr_id};
 
 use crate::Backend;
 
-/// Each rule on the store in memory; of each family one on DynamoDB.
+/// Runs every rule on the in-memory store, and one rule per remedy on DynamoDB.
 macro_rules! rules {
     (memory: [$($rule:ident,)*], dynoxide: [$($real:ident,)*]) => {
         mod memory {
@@ -68,7 +68,7 @@ rules!(
     ]
 );
 
-/// A bot that sleeps until it is woken.
+/// Bots with the `…Asleep` fault react only when they are retriggered.
 fn bots_never_react() -> FakeSettings {
     let forever_ms = 30 * 24 * 3_600_000;
     FakeSettings {
@@ -77,7 +77,7 @@ fn bots_never_react() -> FakeSettings {
     }
 }
 
-/// A pull request that a fault strikes, and the first remedy claimed for it: the rule's title, the command.
+/// Opens a pull request with a fault; returns it with the first claimed remedy: the rule's title and the command.
 async fn open_with_fault(testbed: &Testbed, fault: Option<Fault>, minutes: i64) -> (FakePrId, String, &'static str) {
     let pr = testbed.open();
     if let Some(fault) = fault {
@@ -89,7 +89,7 @@ async fn open_with_fault(testbed: &Testbed, fault: Option<Fault>, minutes: i64) 
 
 async fn first_remedy(testbed: &Testbed, pr: &FakePrId, minutes: i64) -> (String, &'static str) {
     let claimed = testbed.until(minutes, async |testbed| !testbed.commands().is_empty()).await;
-    assert!(claimed, "nothing was claimed: {:?} {:?}", testbed.kinds(pr).await, testbed.summaries().last());
+    assert!(claimed, "no remedy was claimed: {:?} {:?}", testbed.kinds(pr).await, testbed.summaries().last());
     let (number, command, _) = testbed.commands()[0].clone();
     assert_eq!(number, pr.number);
     let log = testbed.log(pr).await;
@@ -99,7 +99,7 @@ async fn first_remedy(testbed: &Testbed, pr: &FakePrId, minutes: i64) -> (String
     (claim.payload.name.clone().unwrap_or_default(), command)
 }
 
-/// It is healed: merged, by the automerge bot, without a person.
+/// The pull request is merged by the automerge bot, and no mail is sent.
 async fn assert_merges(testbed: &Testbed, pr: &FakePrId, minutes: i64) {
     let merged = testbed.until(minutes, async |testbed| testbed.state(pr).await == Some(State::Merged)).await;
     assert!(merged, "{:?} {:?}", testbed.state(pr).await, testbed.kinds(pr).await);
@@ -107,7 +107,7 @@ async fn assert_merges(testbed: &Testbed, pr: &FakePrId, minutes: i64) {
     assert_eq!(testbed.mails(), []);
 }
 
-/// A person is called, by this rule.
+/// The rule with this title escalates, without a remedy and with one mail.
 async fn assert_escalates(testbed: &Testbed, fault: Fault, title: &str) {
     let pr = testbed.open();
     testbed.with(|fakes| fakes.force(fault, &pr));
@@ -132,7 +132,7 @@ async fn assert_escalates(testbed: &Testbed, fault: Fault, title: &str) {
         "CHECKS_STARTED",
         title,
     ] {
-        assert!(mail.body.contains(part), "{part} is not in\n{}", mail.body);
+        assert!(mail.body.contains(part), "{part} is missing in\n{}", mail.body);
     }
 }
 
@@ -229,13 +229,13 @@ async fn branches_of_one_base_are_updated_one_at_a_time(backend: Backend) {
     for pr in &prs {
         assert_merges(&testbed, pr, 600).await;
     }
-    // Each merge puts the others behind. All at once they would be built ten times, and some be given up.
+    // Each merge puts the other branches behind. Updating all at once would need ten builds and exhaust some budgets.
     let updates = testbed
         .with(|fakes| fakes.audit().iter().filter(|entry| entry.action == fakes::AuditedAction::BranchUpdated).count());
     assert_eq!(updates, 4);
 }
 
-/// For each that waited, all records of the base were read: a hundred of them cost ten thousand reads, every two minutes.
+/// Regression: every deferred pull request read all records of its base; a hundred of them cost ten thousand reads per sweep.
 async fn update_queue_is_read_once_per_sweep(backend: Backend) {
     let strict = RepoSettings { strict: true, ..RepoSettings::new("acme/payments") };
     let settings = FakeSettings { repos: vec![strict], ..FakeSettings::default() };
@@ -251,7 +251,7 @@ async fn update_queue_is_read_once_per_sweep(backend: Backend) {
     let costs = || summaries.iter().filter(all_deferred).map(cost);
     let (few, many) = (costs().min().unwrap(), costs().max().unwrap());
     assert!(many.0 >= few.0 + 3, "{few:?} {many:?}");
-    // Each is written down twice: as GitHub has it, and when it looks again. Whoever read the line would need four requests.
+    // Each pull request costs two writes: the verification and the next due date. Reading the queue each time would make it four.
     assert!(many.1 - few.1 < 3 * (many.0 - few.0), "{few:?} {many:?}");
 }
 
@@ -260,7 +260,7 @@ async fn hung_build_is_rebuilt_when_stop_response_is_lost(backend: Backend) {
     let pr = testbed.open();
     testbed.with(|fakes| {
         fakes.force(Fault::BuildHung, &pr);
-        // The first thing that is written about it is the order to stop.
+        // The first write to Jenkins is the stop request.
         fakes.force(Fault::AnswerLost, &pr);
     });
     assert_merges(&testbed, &pr, 300).await;
@@ -269,7 +269,8 @@ async fn hung_build_is_rebuilt_when_stop_response_is_lost(backend: Backend) {
     assert_eq!((stopped, testbed.record(&pr).await.lifetime_remedies), (1, 1));
 }
 
-/// First heard of after its build had begun, and taken for one without a build: rebuilds were decided and dropped for ever.
+/// Regression: when the first webhook arrived after the build had started, Suture assumed there was no build, and decided and
+/// dropped rebuilds forever.
 async fn rule_9b_finds_hung_build_started_before_first_webhook(backend: Backend) {
     let testbed = backend.testbed(FakeSettings::default(), "").await;
     let pr = testbed.open();

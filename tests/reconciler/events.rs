@@ -1,4 +1,4 @@
-//! The function itself: what wakes it, what it answers, and the one line it leaves.
+//! The Lambda handler: which events it accepts, what it returns, and the one log line per invocation.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};

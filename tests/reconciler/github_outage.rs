@@ -1,4 +1,4 @@
-//! Seed 000 §19: Jenkins is gone, fifteen pull requests fail, the breaker trips, is probed, and is reset by a person.
+//! Seed 000 §19: Jenkins is down, fifteen pull requests fail, the breaker trips and probes, and a person resets it.
 
 use domain::breaker::BreakerState;
 use domain::state::State;
@@ -8,7 +8,7 @@ use testbed::Testbed;
 
 use crate::Backend;
 
-/// Five repositories whose Jenkins tells GitHub why a build failed.
+/// Five repositories whose Jenkins publishes its build results as check runs.
 fn repos() -> Vec<RepoSettings> {
     let repo = |n| RepoSettings { reports: JenkinsReporting::CheckRun, ..RepoSettings::new(&format!("acme/app-{n}")) };
     (1..=5).map(repo).collect()
@@ -59,13 +59,13 @@ async fn outage(backend: Backend) {
             matches!(breaker.state, BreakerState::Open { .. })
         })
         .await;
-    assert!(open, "it trips: {:?}", testbed.summaries().last());
+    assert!(open, "the breaker did not trip: {:?}", testbed.summaries().last());
     testbed.pass(1).await;
     let mails: Vec<String> = testbed.mails().iter().map(|(_, mail)| mail.body.clone()).collect();
     let trips: Vec<&String> = mails.iter().filter(|body| body.starts_with("Circuit breaker tripped — ")).collect();
-    assert_eq!(trips.len(), 1, "one mail for one trip: {mails:?}");
+    assert_eq!(trips.len(), 1, "one mail per trip: {mails:?}");
 
-    // While it is open, what is stale is listed, and nothing is claimed.
+    // While the breaker is open, stale pull requests are listed, but no remedy is claimed.
     let claimed = claims(&testbed);
     testbed.pass(7).await;
     assert_eq!(claims(&testbed), claimed);
@@ -73,14 +73,14 @@ async fn outage(backend: Backend) {
     assert!(listed, "{:?}", testbed.summaries().last());
     assert_eq!(testbed.summaries().last().unwrap().breaker, "open");
 
-    // Cooled down, one is let through, and fails: it stays open, without another mail.
+    // After the cooldown one probe runs and fails: the breaker stays open and sends no second mail.
     let before = claims(&testbed);
     assert!(testbed.until(10, async |testbed| claims(testbed) > before).await);
     testbed.pass(2).await;
     assert_eq!(claims(&testbed), before + 1, "exactly one probe");
     assert_eq!(testbed.mails().len(), mails.len(), "a failed probe is not another trip");
 
-    // Jenkins is back, and a person says so.
+    // Jenkins is back, and a person resets the breaker.
     testbed.set_jenkins_down(false);
     breaker::reset(&testbed.store, testbed.now()).await.unwrap();
     let merged = testbed
@@ -98,7 +98,7 @@ async fn outage(backend: Backend) {
         states.push((pr.to_string(), testbed.state(pr).await, testbed.kinds(pr).await));
     }
     assert!(merged, "{states:#?}");
-    assert_eq!(testbed.mails().len(), mails.len(), "nobody had to be called");
+    assert_eq!(testbed.mails().len(), mails.len(), "no further mail was sent");
 }
 
 #[tokio::test]
@@ -118,5 +118,5 @@ async fn successful_probe_closes_breaker() {
     testbed.set_jenkins_down(false);
     let before = claims(&testbed);
     assert!(testbed.until(20, async |testbed| state(testbed).await == BreakerState::Closed).await);
-    assert_eq!(claims(&testbed), before + 1, "one remedy was enough to know");
+    assert_eq!(claims(&testbed), before + 1, "exactly one probe");
 }

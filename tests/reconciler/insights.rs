@@ -1,4 +1,4 @@
-//! What the log suggests after some days in the pretended world: thresholds, lost webhooks, remedies and rules that help or do not.
+//! Insights computed from the event log: suggested thresholds, missed webhooks, and success rates of remedies and rules.
 
 use admin::keys::{ApiCaller, ApiKeys, new_key};
 use admin::query::AdminApi;
@@ -33,7 +33,7 @@ fn duration_of<'a>(insights: &'a Insights, repo: Option<&str>, state: State) -> 
         .unwrap_or_else(|| panic!("{state} in {repo:?}: {:?}", insights.state_durations))
 }
 
-/// So many pull requests, one after the other, until they are merged or with a person.
+/// Opens `count` pull requests three minutes apart and runs until all are merged or escalated.
 async fn run_until_done(testbed: &Testbed, count: usize, repo: &str, fault: Option<Fault>) -> Vec<FakePrId> {
     let mut prs = Vec::new();
     for _ in 0..count {
@@ -75,24 +75,28 @@ async fn thresholds_are_suggested_per_state_and_repository_from_undisturbed_dura
     assert_eq!(
         duration_of(&report, Some("acme/web"), State::ChecksRunning).suggested_minutes,
         None,
-        "two are not enough"
+        "two samples are not enough"
     );
     let everywhere = duration_of(&report, None, State::ChecksRunning);
     assert_eq!(everywhere.count, running.count + duration_of(&report, Some("acme/web"), State::ChecksRunning).count);
-    // The one that a rebuild took out of CHECKS_FAILED did not leave it by itself.
+    // A rebuild ended this CHECKS_FAILED state, so it does not count as undisturbed.
     let failed = duration_of(&report, Some("acme/payments"), State::ChecksFailed);
     assert_eq!((failed.count, failed.undisturbed), (1, 0), "{failed:?}");
     let scoped = insights(&testbed, ":acme/web").await;
     assert!(
         scoped.state_durations.iter().all(|entry| entry.repo.as_ref().is_none_or(|repo| repo.as_str() == "acme/web"))
     );
-    assert_eq!(duration_of(&scoped, None, State::ChecksRunning).count, 2, "nobody sees another scope's numbers");
+    assert_eq!(
+        duration_of(&scoped, None, State::ChecksRunning).count,
+        2,
+        "a scoped key sees only its own repositories"
+    );
 }
 
 #[tokio::test]
 async fn missed_webhooks_are_counted_by_kind() {
     let testbed = Testbed::new(FakeSettings::default(), "");
-    // Every third approval and every fourth merge are never told.
+    // Every third approval webhook and every fourth merge webhook is lost.
     let (mut reviews, mut ends) = (0, 0);
     testbed.lose_webhooks(move |_, delivery| {
         let closed = delivery.event == "pull_request" && delivery.action.as_deref() == Some("closed");
@@ -105,7 +109,7 @@ async fn missed_webhooks_are_counted_by_kind() {
     for pr in &prs {
         corrected += testbed.logged(pr, EventKind::StateDriftCorrected).await.len();
     }
-    assert!(corrected >= 3, "a sweep found the merges out");
+    assert!(corrected >= 3, "the sweep found the missed merges");
     let report = insights(&testbed, "").await;
     let of = |kind: EventKind| {
         let entry = report.webhooks.iter().find(|entry| entry.kind == kind).unwrap();
@@ -114,7 +118,7 @@ async fn missed_webhooks_are_counted_by_kind() {
     assert_eq!(of(EventKind::ApprovalGranted).0, 8);
     assert!(
         (3..=4).contains(&of(EventKind::ApprovalGranted).1),
-        "all but one whose merge was lost too: {:?}",
+        "one approval may be hidden by a merge that was lost too: {:?}",
         report.webhooks
     );
     assert_eq!(of(EventKind::MergeSucceeded), (9, 3));

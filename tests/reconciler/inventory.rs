@@ -1,5 +1,5 @@
-//! What is held, a draft or with a person is looked at once a day, and never remedied; what was wrong in the record is put
-//! right without touching what was counted.
+//! Held, draft and escalated pull requests are verified once a day and never remedied. Drift correction repairs the record without
+//! changing its counters.
 
 use domain::event::EventKind;
 use domain::state::State;
@@ -23,14 +23,14 @@ async fn held_and_escalated_pull_requests_are_verified_once_a_day() {
     assert_eq!(testbed.commands(), []);
     let verified = testbed.record(&held).await.verified_at;
     testbed.pass(DAY / 2).await;
-    assert_eq!(testbed.record(&held).await.verified_at, verified, "not before");
+    assert_eq!(testbed.record(&held).await.verified_at, verified, "not verified before a day has passed");
     testbed.lose_webhooks(|_, _| true);
     testbed.with(|fakes| {
         fakes.person_merges(&held, "maria");
         fakes.person_closes(&broken, "maria");
     });
     testbed.pass(DAY / 2 + 91).await;
-    assert_eq!(testbed.state(&held).await, Some(State::Merged), "a missed merge does not strand it");
+    assert_eq!(testbed.state(&held).await, Some(State::Merged), "the missed merge is found");
     assert_eq!(testbed.state(&broken).await, Some(State::Closed));
 }
 

@@ -1,5 +1,4 @@
-//! What keeps a sweep within bounds: its deadline, people who cancel or pause it, GitHub's limits, and the number of remedies
-//! under way.
+//! Limits of a sweep: its deadline, cancellation, pause, GitHub's rate limits, and the number of remedies in flight.
 
 use domain::event::EventKind;
 use domain::id::RunId;
@@ -13,7 +12,7 @@ use platform::{guards, queries, reconcile_request, schema};
 use reconciler::{ReconcileScope, SweepOutcome, SweepTrigger};
 use testbed::{CallFault, SWEEP_TIMEOUT, Testbed, pr_id};
 
-/// So many pull requests whose checks never started, due now; nobody works on the queue.
+/// Opens `count` pull requests whose checks never started and that are due now. The schedule and the Car Bridge are off.
 async fn open_stale(testbed: &Testbed, count: usize) -> Vec<FakePrId> {
     testbed.sweeping.set(false);
     let prs: Vec<FakePrId> = (0..count).map(|_| testbed.open()).collect();
@@ -38,11 +37,11 @@ async fn in_flight_limit_defers_remedies_by_priority() {
     assert_eq!((summary.claims(), summary.skipped["full"]), (3, 5), "{summary:?}");
     let first: Vec<u64> = testbed.commands().iter().map(|(number, ..)| *number).collect();
     assert_eq!(first, [prs[6].number, prs[4].number, prs[0].number]);
-    // They are under way until their runs are over: five minutes later there is still no room.
+    // Remedies stay in flight until their runs end: five minutes later the limit is still reached.
     testbed.pass(6).await;
     let summary = testbed.sweep_now().await;
     assert_eq!((summary.claims(), summary.skipped["full"]), (0, 5), "{summary:?}");
-    assert_eq!(summary.resent, 3, "but their messages are sent again, since nobody took them");
+    assert_eq!(summary.resent, 3, "their messages are resent, since the Car Bridge is off");
 }
 
 #[tokio::test]
@@ -74,7 +73,7 @@ async fn sweep_is_cancelled_between_two_stages() {
     assert!(summary.cancelled && summary.verified == 0, "{summary:?}");
     let run = queries::runs_of(&testbed.store, None, None, 1, testbed.now()).await.unwrap().entries.remove(0);
     assert_eq!((run.id.as_str(), run.state), ("r-1", RunState::Cancelled));
-    assert_eq!(testbed.sweep_now().await.claims(), 3, "and the next one does it");
+    assert_eq!(testbed.sweep_now().await.claims(), 3, "the next sweep claims the remedies");
 }
 
 #[tokio::test]
@@ -94,7 +93,7 @@ async fn paused_sweep_claims_nothing() {
 async fn secondary_rate_limit_stops_queries_but_not_the_sweep() {
     let testbed = Testbed::new(FakeSettings::default(), "limits.remedies_in_flight = 100");
     open_stale(&testbed, 30).await;
-    // The second of two queries is refused.
+    // GitHub rejects the second of two queries.
     let mut queries = 0;
     testbed.before_query(move |fakes| {
         queries += 1;
@@ -105,11 +104,14 @@ async fn secondary_rate_limit_stops_queries_but_not_the_sweep() {
     let summary = testbed.sweep_now().await;
     let limited = summary.skipped.get("rate_limit").copied().unwrap_or(0);
     assert_eq!((summary.claims(), limited, summary.errors.len()), (25, 5, 0), "{summary:?}");
-    let until = guards::not_before(&testbed.store, "github", testbed.now()).await.unwrap().expect("all functions know");
+    let until = guards::not_before(&testbed.store, "github", testbed.now())
+        .await
+        .unwrap()
+        .expect("the rate limit is stored for all functions");
     let queries = testbed.queries();
     testbed.with(|fakes| fakes.advance(SignedDuration::from_secs(5)));
     let held = testbed.sweep_now().await;
-    assert_eq!(testbed.queries(), queries, "nobody asks before {until}");
+    assert_eq!(testbed.queries(), queries, "no query before {until}");
     assert_eq!(held.verified, 0);
     testbed.with(|fakes| fakes.advance_to(until + SignedDuration::from_mins(6)));
     testbed.settle().await;
@@ -120,7 +122,7 @@ async fn secondary_rate_limit_stops_queries_but_not_the_sweep() {
 #[tokio::test]
 async fn unreadable_pull_request_does_not_starve_others() {
     let testbed = Testbed::new(FakeSettings::default(), "sweep.max_prs = 2\nlimits.remedies_in_flight = 100");
-    // A record whose pull request GitHub does not know, and older than all others.
+    // The oldest record, of a pull request that GitHub does not know.
     let ghost: domain::id::PrId = "acme/payments#999999".parse().unwrap();
     let at = testbed.now();
     let engine = Engine::new(testbed.store.clone(), testbed::RecordingPublisher::default(), testbed.policies.clone());
@@ -136,7 +138,7 @@ async fn unreadable_pull_request_does_not_starve_others() {
     }
     assert_eq!(claimed, 5, "{:?}", testbed.summaries());
     let ghost = queries::records(&testbed.store, &[ghost], testbed.now()).await.unwrap().remove(0);
-    assert!(ghost.skips >= 2 && ghost.due_at.unwrap() > at, "it comes back with growing pauses");
+    assert!(ghost.skips >= 2 && ghost.due_at.unwrap() > at, "it is retried with backoff");
 }
 
 #[tokio::test]
@@ -153,7 +155,7 @@ async fn undecodable_row_is_counted_and_deferred() {
     assert_eq!((summary.unreadable, summary.claims()), (1, 1), "{summary:?}");
     testbed.pass(1).await;
     let summary = testbed.sweep_now().await;
-    assert_eq!((summary.unreadable, summary.due), (0, 0), "it is in nobody's way for an hour");
+    assert_eq!((summary.unreadable, summary.due), (0, 0), "the row is skipped for an hour");
 }
 
 #[tokio::test]
@@ -247,7 +249,7 @@ async fn low_rate_limit_defers_inventory_but_not_remedies() {
     let pr = open_stale(&testbed, 1).await.remove(0);
     let wanted = [(pr_id(&pr), testbed.record(&pr).await.node_id.unwrap())];
     let remaining = |testbed: &Testbed| testbed.github.rate_limits().graphql.map_or(200, |rate| rate.remaining);
-    // Between the tenth that remedies need and the fifth that an inventory needs.
+    // Between the 10 % that remedies need and the 20 % that an inventory needs.
     while remaining(&testbed) > 34 {
         testbed.github.snapshots(&wanted, &testbed.policies).await;
     }
@@ -256,5 +258,5 @@ async fn low_rate_limit_defers_inventory_but_not_remedies() {
     assert_eq!((summary.claims(), summary.adopted, summary.redelivered), (1, None, 0), "{summary:?}");
     testbed.with(|fakes| fakes.advance(SignedDuration::from_mins(61)));
     testbed.settle().await;
-    assert!(testbed.sweep_now().await.adopted.is_some(), "when there is enough again, it is done");
+    assert!(testbed.sweep_now().await.adopted.is_some(), "the inventory runs after the rate limit resets");
 }

@@ -1,4 +1,4 @@
-//! Webhooks that never arrive: one of each life, then all of them. Whatever a sweep finds due is as GitHub says after it.
+//! Lost webhooks: each one in turn, then all of them. After a sweep every due record agrees with GitHub.
 
 use domain::state::State;
 use fakes::{FakePrId, FakeSettings};
@@ -6,7 +6,8 @@ use testbed::{Testbed, pr_id};
 
 use crate::Backend;
 
-/// Lets a life pass minute by minute. Whoever was due before a sweep agrees with GitHub after it, and is not due any more.
+/// Sweeps every minute until the pull request is merged. A record that was due before a sweep agrees with GitHub after it and has
+/// a later due date.
 async fn run_until_merged(testbed: &Testbed, pr: &FakePrId, minutes: i64) -> bool {
     testbed.sweeping.set(false);
     for _ in 0..minutes {
@@ -18,11 +19,11 @@ async fn run_until_merged(testbed: &Testbed, pr: &FakePrId, minutes: i64) -> boo
             assert_eq!(
                 crate::drift(testbed, pr).await,
                 None,
-                "after a sweep of what was due: {:?}",
+                "the record differs from GitHub after the sweep: {:?}",
                 testbed.kinds(pr).await
             );
-            let again = testbed.record(pr).await.due_at;
-            assert!(again.is_none_or(|at| at > testbed.now()), "every visit gives a new date");
+            let next_due = testbed.record(pr).await.due_at;
+            assert!(next_due.is_none_or(|at| at > testbed.now()), "every visit sets a later due date");
         }
         testbed.settle().await;
         if testbed.state(pr).await == Some(State::Merged) {
@@ -46,7 +47,7 @@ async fn merge_without(lost: Option<usize>) -> (usize, Testbed) {
 #[tokio::test]
 async fn pull_request_merges_when_any_one_webhook_is_lost() {
     let (all, _) = merge_without(None).await;
-    assert!(all >= 8, "a life has that many: {all}");
+    assert!(all >= 8, "expected at least 8 webhooks: {all}");
     for lost in 0..all {
         merge_without(Some(lost)).await;
     }
@@ -73,11 +74,11 @@ async fn merge_without_webhooks(backend: Backend) {
         testbed.pass(1).await;
         testbed.sweep_now().await;
         sweeps += 1;
-        assert!(sweeps <= every + 1, "a pull request nobody told us about is found within {every} + 1 sweeps");
+        assert!(sweeps <= every + 1, "a pull request without webhooks is found within {every} + 1 sweeps");
     }
     assert!(run_until_merged(&testbed, &pr, 150).await, "{:?}", testbed.kinds(&pr).await);
     let lost: u32 = testbed.summaries().iter().flat_map(|summary| summary.lost.values()).sum();
-    assert!(lost >= 2, "what was missed is counted by kind: {:?}", testbed.summaries().last());
+    assert!(lost >= 2, "missed webhooks are counted by kind: {:?}", testbed.summaries().last());
     assert_eq!(testbed.mails(), []);
 }
 
@@ -139,7 +140,7 @@ async fn failed_delivery_is_redelivered_once() {
     );
     testbed.bridging.set(true);
     testbed.pass(2).await;
-    let again = testbed
+    let redelivered = testbed
         .with(|fakes| fakes.audit().iter().filter(|entry| entry.action == fakes::AuditedAction::Redelivered).count());
-    assert_eq!(again, 1, "the Car Bridge asks for it, and nobody else");
+    assert_eq!(redelivered, 1, "only the Car Bridge requests the redelivery");
 }

@@ -1,7 +1,7 @@
-//! The reconciler in virtual time, against the simulated world: what it finds, what it claims, what it tells people, and what
-//! it survives.
+//! End-to-end tests of the reconciler in virtual time against fake GitHub, Jenkins and bots: diagnosis, claims, notifications,
+//! limits and crash recovery.
 
-#![expect(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test may stop, and say its figures")]
+#![expect(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "tests may panic and print their figures")]
 
 mod check_run;
 mod coordination;
@@ -28,16 +28,16 @@ use fakes::{FakePrId, FakeSettings};
 use testbed::{TestStore, Testbed, pr_id};
 use tests::local_aws::Dynoxide;
 
-/// What the tables are kept in.
+/// The store that holds the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Backend {
     Memory,
-    /// DynamoDB in this process, through the client that production uses.
+    /// In-process DynamoDB, through the production client.
     Dynoxide,
 }
 
 impl Backend {
-    /// A testbed on it, with this policy on top of `mode = "act"`.
+    /// A testbed on this store, with this policy on top of `mode = "act"`.
     pub(crate) async fn testbed(self, settings: FakeSettings, toml: &str) -> Testbed {
         match self {
             Self::Memory => Testbed::new(settings, toml),
@@ -53,7 +53,7 @@ impl Backend {
     }
 }
 
-/// What GitHub would correct about a record right now, in words; nothing if they agree.
+/// The drift that a verification would correct now, as text; `None` if the record agrees with GitHub.
 pub(crate) async fn drift(testbed: &Testbed, pr: &FakePrId) -> Option<String> {
     let record = testbed.record(pr).await;
     if record.state.is_terminal() {

@@ -1,4 +1,4 @@
-//! Mails: a few go out one by one, many become one, and none is lost with a sweep.
+//! Mails: a few are sent individually, many are combined into a digest, and a failed sweep loses none.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use testbed::Testbed;
 
 use crate::Backend;
 
-/// So many pull requests that a person is needed for, just before anybody is called.
+/// Opens `count` pull requests that the next sweep escalates.
 pub(crate) async fn open_broken(backend: Backend, count: usize) -> (Testbed, Vec<FakePrId>) {
     let testbed = backend.testbed(FakeSettings::default(), "sweep.inventory_every = 1000").await;
     let prs: Vec<FakePrId> = (0..count).map(|_| testbed.open()).collect();
@@ -25,7 +25,7 @@ pub(crate) async fn open_broken(backend: Backend, count: usize) -> (Testbed, Vec
 async fn assert_all_escalated(testbed: &Testbed, prs: &[FakePrId]) {
     for pr in prs {
         assert_eq!(testbed.state(pr).await, Some(State::NeedsIntervention), "{pr}");
-        assert_eq!(testbed.kinds(pr).await["ESCALATED_NEEDS_INTERVENTION"], 1, "each has its event");
+        assert_eq!(testbed.kinds(pr).await["ESCALATED_NEEDS_INTERVENTION"], 1, "each has one escalation event");
     }
 }
 
@@ -58,7 +58,7 @@ async fn digest_names_all(backend: Backend) {
     }
     testbed.pass(5).await;
     testbed.sweep_now().await;
-    assert_eq!(testbed.mails().len(), 1, "and none of them comes later");
+    assert_eq!(testbed.mails().len(), 1, "no further mail is sent");
 }
 
 #[tokio::test]

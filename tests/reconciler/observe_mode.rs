@@ -1,4 +1,4 @@
-//! Observe mode and dry runs: what would be done is said exactly, and nothing is done.
+//! Observe mode and dry runs report each decision and execute none.
 
 use domain::id::RunId;
 use domain::policy::Policies;
@@ -21,7 +21,7 @@ async fn observe_mode_logs_decisions_and_does_nothing() {
     });
     testbed.pass(150).await;
     let (flaky_log, broken_log) = (testbed.kinds(&flaky).await, testbed.kinds(&broken).await);
-    assert_eq!(flaky_log["WOULD_REMEDY"], 1, "once, until it changes its mind");
+    assert_eq!(flaky_log["WOULD_REMEDY"], 1, "logged once while the decision is unchanged");
     assert_eq!(broken_log["WOULD_ESCALATE"], 1);
     for pr in [&flaky, &broken] {
         let record = testbed.record(pr).await;
@@ -56,14 +56,18 @@ async fn dry_run_predicts_the_next_sweep() {
     let before = [testbed.record(&flaky).await, testbed.record(&broken).await];
     let trigger = SweepTrigger::requested(RunId::new("dry-1"), ReconcileScope::All, true, "a");
     let SweepOutcome::Done(dry) = testbed.request_sweep(&trigger).await else { panic!("no sweep") };
-    assert_eq!(before, [testbed.record(&flaky).await, testbed.record(&broken).await], "nothing has changed");
+    assert_eq!(before, [testbed.record(&flaky).await, testbed.record(&broken).await], "the dry run changed no record");
     assert_eq!((testbed.mails(), testbed.commands()), (vec![], vec![]));
     assert_eq!((dry.claims(), dry.escalated, dry.plans.len()), (1, 1, 2), "{dry:?}");
     let run = queries::runs(&testbed.store, &[trigger.run], testbed.now()).await.unwrap().remove(0);
-    assert_eq!(summary_of(&run).unwrap().plans, dry.plans, "what would be done can be read in its run");
+    assert_eq!(summary_of(&run).unwrap().plans, dry.plans, "the run shows the plans");
     assert!(run.outcome.unwrap().starts_with("dry run: 2 due"));
     let real = testbed.sweep_now().await;
-    assert_eq!((real.dispatched, real.escalated), (dry.dispatched, dry.escalated), "and then it is done");
+    assert_eq!(
+        (real.dispatched, real.escalated),
+        (dry.dispatched, dry.escalated),
+        "the real sweep does what the dry run reported"
+    );
     let key = schema::record_key(&pr_id(&flaky));
     assert!(testbed.store.get(&key, testbed.now()).await.unwrap().is_some());
 }

@@ -1,5 +1,5 @@
-//! Sweeps that meet: a doubled event, two on one pull request, and two whole ones, one of which believes to be alone because the
-//! other has outlived its lease. Whatever they meet at is done once.
+//! Overlapping sweeps: a duplicate event, two sweeps of one pull request, and two full sweeps of which one has outlived its lease.
+//! Every action runs once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -24,7 +24,7 @@ async fn duplicate_event_and_overlapping_sweep_do_nothing() {
             ..SweepTrigger::requested(RunId::new("x"), ReconcileScope::One(pr_id(&prs[1])), false, "c")
         },
     );
-    // At the same time: the doubled event of the schedule, and a wish for one pull request.
+    // Concurrently: a duplicate scheduled event, and a request for one pull request.
     let (one, other, next) =
         tokio::join!(testbed.request_sweep(&one), testbed.request_sweep(&other), testbed.request_sweep(&next));
     let swept = [&one, &other, &next].iter().filter(|swept| matches!(swept, SweepOutcome::Done(_))).count();
@@ -32,11 +32,11 @@ async fn duplicate_event_and_overlapping_sweep_do_nothing() {
     assert_eq!(
         testbed.request_sweep(&tick("d")).await,
         SweepOutcome::DuplicateTrigger,
-        "and later it is still the same event"
+        "a later duplicate is recognised as well"
     );
     let found = outcome(&testbed, &prs).await;
     assert_eq!(found.runs_per_pr[..4], [1, 1, 0, 0]);
-    assert_eq!(found.states[1].1, 1, "one remedy, counted once");
+    assert_eq!(found.states[1].1, 1, "one remedy counted once");
 }
 
 #[tokio::test]
@@ -54,14 +54,14 @@ async fn two_sweeps_of_one_pull_request_claim_one_remedy() {
         | SweepOutcome::RateLimited(_) => 0,
     };
     assert!(claims(&one) + claims(&other) <= 1, "{one:?}\n{other:?}");
-    // The one that came second took the place of the first, and waits if that was under way: the next sweep grants it.
+    // The second request supersedes the first; if the first was running, the next sweep executes the second.
     testbed.sweep_now().await;
     let record = testbed.record(&prs[1]).await;
     assert_eq!((record.retry_counts.rebuild, record.lifetime_remedies), (1, 1));
 }
 
-/// The second sweep begins when the first has made so many calls, and then both go on, call by call. Nothing if the first was
-/// over before.
+/// Starts a second sweep after the first has made `ahead` calls; both then interleave call by call. `None` if the first finished
+/// earlier.
 async fn overlap_sweeps(scenario: Scenario, ahead: usize) -> Option<Outcome> {
     let Setup { testbed, prs } = set_up(scenario).await;
     testbed.faults.count_anew();
@@ -81,7 +81,7 @@ async fn overlap_sweeps(scenario: Scenario, ahead: usize) -> Option<Outcome> {
             }
             tokio::task::yield_now().await;
         }
-        // The first one's lease is gone, as if it had outlived it.
+        // Delete the first sweep's lease, as if it had expired.
         let lease = RowWrite::Delete { key: Key::state("LEASE#sweep"), only_if: Condition::Always };
         testbed.store.store.write(vec![lease], now).await.unwrap();
         let trigger = scheduled_sweep("second", now);
@@ -96,7 +96,7 @@ async fn overlap_sweeps(scenario: Scenario, ahead: usize) -> Option<Outcome> {
     Some(settle(testbed, &prs).await)
 }
 
-/// What is left, the next sweeps do.
+/// Lets two more sweeps finish the remaining work.
 async fn settle(testbed: Testbed, prs: &[fakes::FakePrId]) -> Outcome {
     for _ in 0..2 {
         testbed.with(|fakes| fakes.advance(jiff::SignedDuration::from_mins(3)));
@@ -116,9 +116,9 @@ async fn overlapping_full_sweeps_act_once() {
         testbed.sweep_now().await;
         let expected = settle(testbed, &prs).await;
         for ahead in (1..).step_by(3) {
-            // Nothing: the first was over before the second could begin.
+            // `None`: the first sweep finished before the second started.
             let Some(found) = overlap_sweeps(scenario, ahead).await else { break };
-            let context = format!("{scenario:?}, the second began after {ahead} calls of the first");
+            let context = format!("{scenario:?}, the second sweep started after {ahead} calls of the first");
             if scenario == Scenario::Redelivery {
                 assert_eq!(found.chores, expected.chores, "{context}");
             } else {
@@ -127,6 +127,6 @@ async fn overlapping_full_sweeps_act_once() {
             overlaps += 1;
         }
     }
-    println!("two whole sweeps met in {overlaps} ways");
+    println!("{overlaps} overlaps of two full sweeps");
     assert!(overlaps > 40, "{overlaps}");
 }

@@ -1,4 +1,4 @@
-//! What a sweep sends once more says what was said the first time.
+//! A command message that a sweep resends equals the original.
 
 use domain::command::CommandMessage;
 use domain::state::State;
@@ -38,8 +38,8 @@ async fn resent_rebuild_still_stops_hung_build_first() {
     assert_eq!(stopped, 1);
 }
 
-/// The Car Bridge dies at each of its calls, and the message with it; the sweep finds the run. The person is answered as if nothing
-/// had happened.
+/// The Car Bridge crashes at each of its calls and the message is lost; the sweep finds the run and resends the command. The
+/// command completes without a refusal.
 #[tokio::test]
 async fn resent_user_command_is_unchanged() {
     for call in 0..40 {
@@ -65,7 +65,7 @@ async fn resent_user_command_is_unchanged() {
             let ours = fakes.comments(&pr).filter(|comment| comment.user.contains("suture"));
             ours.map(|comment| comment.body.clone()).collect()
         });
-        assert_eq!(comments, Vec::<String>::new(), "call {call}: nobody is refused what is done");
+        assert_eq!(comments, Vec::<String>::new(), "call {call}: no refusal is posted");
         for resent in commands(&testbed).iter().filter(|resent| resent.source == first_command.source) {
             let same = CommandMessage { run_id: resent.run_id.clone(), ..first_command.clone() };
             assert_eq!(*resent, same, "call {call}");
@@ -79,7 +79,7 @@ async fn resent_user_command_is_unchanged() {
     panic!("a command takes more than 40 calls");
 }
 
-/// A build that waits long for an executor, and a look at it every two minutes.
+/// Builds wait 15 minutes for an executor.
 fn slow_queue() -> FakeSettings {
     let timing = fakes::FakeTiming { queue_ms: (900_000, 900_000), ..fakes::FakeTiming::default() };
     let reports = fakes::JenkinsReporting::CheckRun;
@@ -90,7 +90,7 @@ fn slow_queue() -> FakeSettings {
     }
 }
 
-/// Its checks have not started in time, so a build is asked for: the one that waits already is found, and followed.
+/// The checks do not start in time, so a rebuild is claimed; it finds the waiting queue item and follows it.
 async fn open_with_queued_build(testbed: &Testbed) -> (fakes::FakePrId, domain::id::RunId) {
     let pr = testbed.open();
     assert!(testbed.until(180, async |testbed| !testbed.commands().is_empty()).await, "{:?}", testbed.kinds(&pr).await);
@@ -114,7 +114,7 @@ async fn cancelled_queue_item_fails_run_at_once_and_is_retried() {
     let failed = run_of(&testbed, &run).await;
     assert_eq!(failed.state, domain::run::RunState::Failed, "{failed:?}");
     assert!(failed.error.as_deref().is_some_and(|why| why.contains("Jenkins queue item")), "{failed:?}");
-    assert!(testbed.now() < waiting.wait_deadline.unwrap(), "long before its deadline");
+    assert!(testbed.now() < waiting.wait_deadline.unwrap(), "the run fails before its deadline");
     let merged = testbed.until(240, async |testbed| testbed.state(&pr).await == Some(State::Merged)).await;
     assert!(merged, "{:?}", testbed.kinds(&pr).await);
     assert!(testbed.record(&pr).await.lifetime_remedies >= 2);
@@ -128,12 +128,12 @@ async fn queue_item_progress_is_recorded_on_the_run() {
     testbed.pass(3).await;
     let output = run_of(&testbed, &run).await.step("queue").unwrap().output.clone().unwrap();
     assert!(output.starts_with("queue item ") && output.ends_with("Waiting for next available executor"), "{output}");
-    // While Jenkins cannot be asked, nothing is known, and nothing fails.
+    // While Jenkins is down, the run keeps waiting and does not fail.
     testbed.set_jenkins_down(true);
     testbed.pass(3).await;
     assert_eq!(run_of(&testbed, &run).await.state, domain::run::RunState::WaitingExternal);
     testbed.set_jenkins_down(false);
-    // The report that the build began is lost; the look finds it.
+    // The webhook of the build start is lost; polling finds the build.
     testbed.lose_webhooks(|_, _| true);
     testbed.pass(20).await;
     let output = run_of(&testbed, &run).await.step("queue").unwrap().output.clone().unwrap();

@@ -1,4 +1,4 @@
-//! The cost of a sweep follows what is stale, not what is open.
+//! The cost of a sweep grows with the number of stale pull requests, not with the number of open ones.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ async fn sweep_reads_only_stale_among_ten_thousand_open() {
     sweep_among(Backend::Memory, 10_000).await;
 }
 
-/// Fewer, since each of them is a request over HTTP here; the sweep's own figures are the same.
+/// Fewer open pull requests, because each costs an HTTP request here; the cost of the sweep is the same.
 #[tokio::test]
 async fn sweep_reads_only_stale_among_five_hundred_open_on_dynoxide() {
     sweep_among(Backend::Dynoxide, 500).await;
@@ -36,7 +36,7 @@ async fn sweep_among(backend: Backend, open: usize) {
     testbed.sweep_now().await;
     testbed.pass(4).await;
     testbed.bridging.set(false);
-    // All the others were opened a moment ago.
+    // All other pull requests were opened just now.
     let engine = Engine::new(testbed.store.clone(), testbed::RecordingPublisher::default(), testbed.policies.clone());
     for number in 1..=open - stale.len() {
         let pr: PrId = format!("acme/busy#{number}").parse().unwrap();

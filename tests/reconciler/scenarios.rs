@@ -1,4 +1,4 @@
-//! What a sweep may find: one scene for each way through it. Nobody works on the queue, and nothing is swept by itself.
+//! Prepared records, one scenario for each path through a sweep. The Car Bridge and the schedule are off.
 
 use domain::id::RunId;
 use domain::policy::Policies;
@@ -11,25 +11,24 @@ use testbed::Testbed;
 use crate::Backend;
 use crate::notifications;
 
-/// Which scene.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scenario {
-    /// One of each: a claim whose message never went out, a rebuild to claim, a person to call, a merge that was missed, and
-    /// one that nobody has ever told us about; and the time of an inventory has come.
+    /// One of each: a claim whose message was never sent, a rebuild to claim, an escalation, a missed merge, and a pull request
+    /// without any webhook. An inventory is due.
     Mixed,
-    /// Too much has failed in the last minutes, and nobody has said so yet; three are stale.
+    /// Six remedies failed just now, so the next sweep trips the breaker. Three pull requests are stale.
     BreakerTrip,
-    /// The breaker has been open for long enough; three are stale.
+    /// The cooldown of the open breaker is over. Three pull requests are stale.
     BreakerProbe,
-    /// One more need a person than get a mail each.
+    /// One escalation more than are mailed individually.
     Digest,
-    /// Observe mode: one would be remedied, for one a person would be called.
+    /// Observe mode: one pull request would be remedied, one escalated.
     ObserveMode,
-    /// Two webhooks failed, and an inventory is due.
+    /// Two webhook deliveries failed, and an inventory is due.
     Redelivery,
 }
 
-/// A scene, ready to be swept.
+/// A prepared scenario, ready for a sweep.
 pub(crate) struct Setup {
     pub(crate) testbed: Testbed,
     pub(crate) prs: Vec<FakePrId>,
@@ -65,7 +64,7 @@ async fn mixed() -> Setup {
     let unbuilt = testbed.open();
     testbed.with(|fakes| fakes.force(Fault::JenkinsDeaf, &unbuilt));
     testbed.pass(6).await;
-    // Its claim is in the table, but its message is not on the queue.
+    // The claim is stored, but its message is not on the queue.
     testbed.publisher.set_down(true);
     testbed.sweep_now().await;
     testbed.publisher.set_down(false);
@@ -86,7 +85,7 @@ async fn mixed() -> Setup {
     Setup { testbed, prs: vec![unbuilt, flaky, broken, merged, unknown] }
 }
 
-/// Three whose checks never started, and six remedies that failed a moment ago.
+/// Three pull requests whose checks never started, and six remedies that failed just now.
 async fn with_failed_remedies(toml: &str) -> Setup {
     let testbed = Testbed::new(FakeSettings::default(), &format!("sweep.inventory_every = 1000\n{toml}"));
     testbed.sweep_now().await;

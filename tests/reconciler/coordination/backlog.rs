@@ -1,4 +1,4 @@
-//! Issues that become pull requests.
+//! The backlog: approved issues become pull requests.
 
 use std::collections::BTreeSet;
 
@@ -36,13 +36,13 @@ fn suture_comments(testbed: &Testbed, issue: &FakePrId) -> Vec<String> {
     })
 }
 
-/// CodeGenie takes this long.
+/// CodeGenie needs this many minutes to open a pull request.
 fn genie_takes(minutes: u64) -> FakeSettings {
     let genie_ms = (minutes * 60_000, minutes * 60_000);
     FakeSettings { timing: FakeTiming { genie_ms, ..FakeTiming::default() }, ..FakeSettings::default() }
 }
 
-/// Jenkins takes its time, so that a test can say what will happen to a pull request that CodeGenie has opened.
+/// Jenkins starts builds late, so that a test can set a fault on a pull request that CodeGenie opened.
 fn late_builds() -> FakeSettings {
     let timing = FakeTiming { notice_ms: (600_000, 600_000), ..FakeTiming::default() };
     FakeSettings { timing, ..FakeSettings::default() }
@@ -82,7 +82,7 @@ async fn wip_limit_defers_issues_by_priority() {
         testbed.summaries().iter().filter_map(|it| it.coordination.as_ref()).map(|it| it.waiting).max(),
         Some(3)
     );
-    // They are open now: there is room for the rest.
+    // The first pull requests are open, so the other issues can start.
     testbed.pass(60).await;
     assert_eq!(requests(&testbed).into_iter().collect::<BTreeSet<_>>().len(), 6);
     assert_eq!(pulls(&testbed).len(), 3);
@@ -201,7 +201,7 @@ async fn unfixed_failed_review_closes_pull_request_and_requests_another() {
     let approved = issue(&testbed, 1, &["pipeline/approved"]);
     testbed.pass(4).await;
     let pr = pulls(&testbed).remove(0);
-    // Held by a person: nobody else closes it.
+    // A held pull request is not closed.
     testbed.with(|fakes| {
         fakes.force(Fault::RealTestFailure, &pr);
         fakes.person_labels(&pr, "maria", "suture/hold");
@@ -235,7 +235,7 @@ async fn crash_at_any_call_requests_one_pull_request() {
             let reached = sweep_with_fault(&testbed, at, how).await;
             testbed.sweeping.set(true);
             testbed.pass(40).await;
-            let place = format!("stopped {how:?} call {at}");
+            let place = format!("crash {how:?} call {at}");
             let requested: BTreeSet<String> = requests(&testbed).into_iter().collect();
             assert_eq!(requested, BTreeSet::from([format!("backlog:{approved}:1")]), "{place}");
             assert_eq!(pulls(&testbed).len(), 1, "{place}");
@@ -250,7 +250,7 @@ async fn crash_at_any_call_requests_one_pull_request() {
             points += 1;
         }
     }
-    println!("{points} points");
+    println!("{points} crash points");
     assert!(points > 60, "{points}");
 }
 
@@ -268,14 +268,14 @@ async fn crash_at_any_call_posts_rejection_once() {
             testbed.sweeping.set(true);
             testbed.pass(15).await;
             let result = (is_open(&testbed, &found), actions(&testbed, AuditedAction::CommentCreated));
-            assert_eq!(result, (false, 1), "stopped {how:?} call {at}");
+            assert_eq!(result, (false, 1), "crash {how:?} call {at}");
             if !reached {
                 break;
             }
             points += 1;
         }
     }
-    println!("{points} points");
+    println!("{points} crash points");
     assert!(points > 30, "{points}");
 }
 

@@ -1,4 +1,4 @@
-//! The labels by which people tell Suture what to do: obeyed, never put on, never taken off.
+//! Control labels: Suture obeys them, and never adds or removes them.
 
 use domain::coordination::is_control_label;
 use domain::state::State;
@@ -18,7 +18,7 @@ async fn hold_label_blocks_remedies_until_a_person_removes_it() {
         testbed.pass(60).await;
         assert_eq!(testbed.commands(), [], "{label}");
         assert!(testbed.record(&pr).await.is_held());
-        // A command does not take a person's label off.
+        // A command does not remove a person's label.
         testbed.with(|fakes| fakes.person_comments(&pr, "maria", "/resume"));
         testbed.pass(10).await;
         assert_eq!(testbed.commands().iter().filter(|(_, command, _)| *command == "/rebuild").count(), 0);
@@ -49,7 +49,7 @@ async fn priority_goes_before_age_then_oldest_first() {
     testbed.with(|fakes| fakes.person_labels(&urgent, "maria", "suture/hold"));
     let score = |record: &domain::pull_request::PullRequest| record.priority_score(testbed.now());
     let (old, young) = (testbed.record(&old).await, testbed.record(&young).await);
-    assert_eq!(score(&old) - score(&young), 15, "three days, five points each");
+    assert_eq!(score(&old) - score(&young), 15, "three days at five points each");
 }
 
 #[tokio::test]
@@ -69,7 +69,7 @@ async fn suture_never_changes_control_labels() {
         fakes.person_writes_issue("", "maria", "CVE-2026-77777 in the cart", &labels)
     });
     testbed.pass(120).await;
-    assert!(testbed.with(|fakes| fakes.is_merged(&pr)), "its bot was woken by its label");
+    assert!(testbed.with(|fakes| fakes.is_merged(&pr)), "the label retriggered the automerge bot");
     testbed.with(|fakes| {
         let touched: Vec<&str> = fakes
             .audit_by(SUTURE)

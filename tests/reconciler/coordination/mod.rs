@@ -1,5 +1,5 @@
-//! Beyond single pull requests (seed 004): people's labels, merges in one batch, the sentinel, the status issue, the backlog, and
-//! what is left out when GitHub allows little. The whole of Suture in the simulated world, and stopped at each of its calls.
+//! Coordination across pull requests (seed 004), end to end: control labels, merge batches, post-merge health, the status issue,
+//! the backlog, and which steps a low rate limit skips. Includes crashes at every call.
 
 mod backlog;
 mod labels;
@@ -17,20 +17,20 @@ use testbed::{CallFault, SWEEP_TIMEOUT, Testbed};
 
 use crate::Backend;
 
-/// Who Suture is on GitHub.
+/// Suture's GitHub login.
 const SUTURE: &str = "suture[bot]";
 
-/// The issues that Suture has written.
+/// The issues that Suture opened.
 fn suture_issues(fakes: &Fakes) -> Vec<(FakePrId, FakeIssue)> {
     fakes.issues().filter(|(_, issue)| issue.user == SUTURE).map(|(name, issue)| (name, issue.clone())).collect()
 }
 
-/// How often Suture has done this.
+/// How often Suture performed this action.
 fn actions(testbed: &Testbed, action: AuditedAction) -> usize {
     testbed.with(|fakes| fakes.audit_by(SUTURE).filter(|effect| effect.action == action).count())
 }
 
-/// What was asked of CodeGenie: the effect ids, in order, repetitions included.
+/// The effect ids of the requests to CodeGenie, in order, including repetitions.
 fn requests(testbed: &Testbed) -> Vec<String> {
     let effect_id = |effect: &fakes::AuditEntry| {
         let detail = effect.detail.strip_prefix("PullRequestRequested ")?;
@@ -40,14 +40,14 @@ fn requests(testbed: &Testbed) -> Vec<String> {
     testbed.with(|fakes| fakes.audit_by("bus").filter_map(effect_id).collect())
 }
 
-/// Sweeps once, and carries out what it asks for, stopped at one of all calls; then the process is there again. Whether there was
-/// such a call.
+/// Runs one sweep and its commands with a fault at call `at`, restarts the process, and waits until the lease expires. Returns
+/// whether that call was reached.
 async fn sweep_with_fault(testbed: &Testbed, at: usize, how: CallFault) -> bool {
     let _ = testbed.faults.take_names();
     testbed.faults.plan(at + 1, how);
     let now = testbed.now();
-    let trigger = SweepTrigger::requested(RunId::new("stopped"), ReconcileScope::All, false, "the one that dies");
-    // It may not even begin.
+    let trigger = SweepTrigger::requested(RunId::new("stopped"), ReconcileScope::All, false, "crashing process");
+    // The fault may prevent the sweep from starting.
     let _ = testbed.sweep.sweep(&trigger, now + SWEEP_TIMEOUT).await;
     testbed.settle().await;
     let reached = testbed.faults.struck();
@@ -57,7 +57,7 @@ async fn sweep_with_fault(testbed: &Testbed, at: usize, how: CallFault) -> bool 
     reached
 }
 
-/// What is remembered between sweeps survives DynamoDB's own types.
+/// The state stored between sweeps survives DynamoDB's attribute types.
 #[tokio::test]
 async fn coordination_works_on_dynoxide() {
     let repos = vec![RepoSettings::new("acme/payments"), RepoSettings::new("acme/ops")];
@@ -72,7 +72,7 @@ async fn coordination_works_on_dynoxide() {
     testbed.with(|fakes| fakes.person_merges(&early, "maria"));
     testbed.pass(35).await;
     assert_eq!(testbed.logged(&early, EventKind::PostMergeVerified).await.len(), 1);
-    assert!(testbed.with(|fakes| fakes.is_merged(&late)), "it was merged meanwhile, and is being watched");
+    assert!(testbed.with(|fakes| fakes.is_merged(&late)), "it is merged and its health is being checked");
     testbed.set_health("https://shop.example/", 502);
     let fresh = testbed.open();
     testbed.pass(1).await;

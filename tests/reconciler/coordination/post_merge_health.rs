@@ -1,4 +1,4 @@
-//! The sentinel: what is asked after merges, and what follows.
+//! Post-merge health checks: probes after merges, verification, and outage issues.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ fn with_ops() -> FakeSettings {
     }
 }
 
-/// Opened, and merged by a person a minute later.
+/// Opens a pull request, which a person merges a minute later.
 async fn open_and_merge(testbed: &Testbed) -> FakePrId {
     let pr = testbed.open();
     testbed.pass(1).await;
@@ -45,11 +45,11 @@ fn take_health_requests(testbed: &Testbed) -> usize {
 async fn healthy_merge_is_verified_once() {
     let testbed = Testbed::new(with_ops(), CONFIG);
     testbed.pass(5).await;
-    assert_eq!(take_health_requests(&testbed), 0, "nothing was merged");
+    assert_eq!(take_health_requests(&testbed), 0, "no probe without a merge");
     let pr = open_and_merge(&testbed).await;
     testbed.pass(27).await;
     assert_eq!(testbed.logged(&pr, EventKind::PostMergeVerified).await, []);
-    assert!(take_health_requests(&testbed) >= 26, "each sweep asks");
+    assert!(take_health_requests(&testbed) >= 26, "each sweep probes");
     testbed.pass(5).await;
     let verified = testbed.logged(&pr, EventKind::PostMergeVerified).await;
     assert_eq!(verified.len(), 1);
@@ -57,7 +57,7 @@ async fn healthy_merge_is_verified_once() {
     take_health_requests(&testbed);
     testbed.pass(60).await;
     assert_eq!((take_health_requests(&testbed), testbed.logged(&pr, EventKind::PostMergeVerified).await.len()), (0, 1));
-    assert_eq!(actions(&testbed, AuditedAction::CommentCreated), 0, "comments have to be asked for");
+    assert_eq!(actions(&testbed, AuditedAction::CommentCreated), 0, "comments are off by default");
     let total: u32 = testbed.summaries().iter().filter_map(|it| it.coordination.as_ref()).map(|it| it.verified).sum();
     assert_eq!(total, 1);
 }
@@ -79,7 +79,7 @@ async fn verification_is_commented_when_enabled() {
 async fn outage_opens_one_issue_that_names_recent_merges() {
     let testbed = Testbed::new(with_ops(), CONFIG);
     let (first, second) = (open_and_merge(&testbed).await, open_and_merge(&testbed).await);
-    // One bad answer is nothing.
+    // One failed probe is not an outage.
     set_unhealthy(&testbed, 503);
     testbed.pass(1).await;
     set_healthy(&testbed);
@@ -98,20 +98,20 @@ async fn outage_opens_one_issue_that_names_recent_merges() {
     assert!(issue.body.contains("https://shop.example/health answered 500"), "{}", issue.body);
     let (newest, older) = (issue.body.find(&second.to_string()), issue.body.find(&first.to_string()));
     assert!(newest.unwrap() < older.unwrap(), "{}", issue.body);
-    // It goes on for hours, with further merges: still one.
+    // The outage lasts for hours, with further merges: still one issue.
     open_and_merge(&testbed).await;
     testbed.pass(180).await;
     assert_eq!(testbed.with(|fakes| suture_issues(fakes)).len(), 1);
     for pr in [&first, &second] {
-        assert_eq!(testbed.logged(pr, EventKind::PostMergeVerified).await, [], "{pr} may be why");
+        assert_eq!(testbed.logged(pr, EventKind::PostMergeVerified).await, [], "{pr} may be the cause");
     }
     set_healthy(&testbed);
     testbed.pass(5).await;
     let comments: Vec<String> = testbed.with(|fakes| fakes.comments(id).map(|comment| comment.body.clone()).collect());
     assert_eq!(comments.len(), 1, "{comments:?}");
     assert!(comments[0].starts_with("Healthy again since "), "{comments:?}");
-    assert!(testbed.with(|fakes| fakes.issue(id).unwrap().open), "closing it is a person's");
-    // Another outage is another issue.
+    assert!(testbed.with(|fakes| fakes.issue(id).unwrap().open), "only a person closes the issue");
+    // A second outage opens a second issue.
     open_and_merge(&testbed).await;
     set_unhealthy(&testbed, 0);
     testbed.pass(4).await;
@@ -127,7 +127,7 @@ async fn repository_outage_is_reported_in_its_own_repository() {
     testbed.pass(1).await;
     testbed.with(|fakes| fakes.person_merges(&other, "maria"));
     testbed.pass(2).await;
-    assert_eq!(take_health_requests(&testbed), 0, "nobody watches acme/ops");
+    assert_eq!(take_health_requests(&testbed), 0, "acme/ops has no health URLs");
     set_unhealthy(&testbed, 404);
     open_and_merge(&testbed).await;
     testbed.pass(4).await;
@@ -150,7 +150,11 @@ async fn observe_mode_opens_no_outage_issue() {
     let later = open_and_merge(&testbed).await;
     testbed.pass(40).await;
     assert_eq!(testbed.logged(&pr, EventKind::PostMergeVerified).await.len(), 0);
-    assert_eq!(testbed.logged(&later, EventKind::PostMergeVerified).await.len(), 1, "the log may be written");
+    assert_eq!(
+        testbed.logged(&later, EventKind::PostMergeVerified).await.len(),
+        1,
+        "observe mode still writes the event log"
+    );
     assert_eq!(testbed.with(|fakes| fakes.audit_by(SUTURE).count()), 0);
 }
 
@@ -167,7 +171,7 @@ async fn outage_issue_is_deferred_while_paused() {
     assert_eq!(testbed.with(|fakes| suture_issues(fakes)).len(), 1);
 }
 
-/// The second bad look: the outage begins with the next sweep.
+/// One probe has failed; the outage begins with the next sweep.
 async fn one_sweep_before_outage() -> Testbed {
     let testbed = Testbed::new(with_ops(), CONFIG);
     open_and_merge(&testbed).await;
@@ -189,14 +193,14 @@ async fn crash_at_any_call_opens_one_outage_issue() {
             testbed.sweeping.set(true);
             testbed.pass(15).await;
             let issues = testbed.with(|fakes| suture_issues(fakes));
-            assert_eq!(issues.len(), 1, "stopped {how:?} call {at}: {issues:?}");
+            assert_eq!(issues.len(), 1, "crash {how:?} call {at}: {issues:?}");
             if !reached {
                 break;
             }
             points += 1;
         }
     }
-    println!("{points} points");
+    println!("{points} crash points");
     assert!(points > 60, "{points}");
 }
 
@@ -216,18 +220,18 @@ async fn crash_at_any_call_reports_verification_once() {
                 testbed.logged(&pr, EventKind::PostMergeVerified).await.len(),
                 actions(&testbed, AuditedAction::CommentCreated),
             );
-            assert_eq!(result, (1, 1), "stopped {how:?} call {at}: {:?}", testbed.faults.take_names().first());
+            assert_eq!(result, (1, 1), "crash {how:?} call {at}: {:?}", testbed.faults.take_names().first());
             if !reached {
                 break;
             }
             points += 1;
         }
     }
-    println!("{points} points");
+    println!("{points} crash points");
     assert!(points > 60, "{points}");
 }
 
-/// Two sweeps at the same moment, one of which has outlived its lease, see one outage once, and write one issue.
+/// Two concurrent sweeps, one of which has outlived its lease, open one issue.
 #[tokio::test]
 async fn overlapping_sweeps_open_one_outage_issue() {
     for ahead in (0..30).step_by(3) {

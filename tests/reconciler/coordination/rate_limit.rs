@@ -1,4 +1,4 @@
-//! When little is left of what GitHub allows in an hour: what is left out, and in which order.
+//! Which steps are skipped, and in which order, when GitHub's hourly rate limit runs low.
 
 use domain::state::State;
 use fakes::{FakeSettings, Fault, RepoSettings};
@@ -6,7 +6,7 @@ use testbed::Testbed;
 
 use super::{requests, suture_issues};
 
-/// Somebody else uses up what is left, down to this share.
+/// Consumes the rate limit until less than this percentage remains.
 async fn use_up(testbed: &Testbed, percent: u32) {
     let repo = "acme/payments".parse().unwrap();
     for number in 900_000.. {
@@ -41,7 +41,7 @@ async fn low_rate_limit_skips_status_then_triage_then_backlog_but_not_merges() {
         testbed.pass(1).await;
         assert_eq!(skipped_steps(&testbed), expected, "below {percent} %");
     }
-    // What is approved now waits until there is enough again; what is nearly done does not.
+    // A newly approved issue waits until the rate limit resets; the nearly merged pull request does not.
     testbed.with(|fakes| fakes.person_writes_issue("", "maria", "Repair CVE-2026-50001", &["pipeline/approved"]));
     use_up(&testbed, 3).await;
     testbed.pass(40).await;

@@ -1,4 +1,4 @@
-//! The status issue: one, pinned, edited in place, and always reached.
+//! The status issue: one per repository or organisation, pinned, edited in place, and updated even when other steps fail.
 
 use fakes::{AuditedAction, FakeSettings, Fault, RepoSettings};
 use testbed::{CallFault, Testbed};
@@ -31,7 +31,7 @@ async fn status_issue_is_pinned_and_edited_in_place() {
     assert!(now.body.contains("| NEEDS_INTERVENTION | 1 |") && now.body.contains("| MERGED | 2 |"), "{}", now.body);
     assert!(now.body.contains(&format!("- {} since ", prs[0])), "{}", now.body);
     assert!(now.body.contains("| UTC | 3 | 2 |"), "{}", now.body);
-    // Nothing happens any more: it is left as it is, but for the day that begins.
+    // Without new activity the issue is not edited.
     let edits = actions(&testbed, AuditedAction::IssueEdited);
     assert!((2..30).contains(&edits), "{edits}");
     testbed.pass(120).await;
@@ -48,7 +48,7 @@ async fn status_issue_closed_by_a_person_stays_closed() {
     testbed.with(|fakes| fakes.person_closes_issue(&id, "maria", true));
     testbed.pass(60).await;
     let issue = testbed.with(|fakes| fakes.issue(&id).unwrap().clone());
-    assert!(!issue.open && issue.body.contains("| MERGED | 1 |"), "closed, and up to date: {}", issue.body);
+    assert!(!issue.open && issue.body.contains("| MERGED | 1 |"), "the closed issue is still updated: {}", issue.body);
     assert_eq!(
         (testbed.with(|fakes| suture_issues(fakes)).len(), actions(&testbed, AuditedAction::IssuePinned)),
         (1, 1)
@@ -87,7 +87,7 @@ async fn repository_has_its_own_status_issue_even_if_pinning_fails() {
 
 #[tokio::test]
 async fn status_issue_is_updated_when_earlier_steps_fail() {
-    // The sentinel asks what does not answer, the backlog of a repository that is not there, Jenkins is down.
+    // The health check gets no response, the backlog's repository does not exist, and Jenkins is down.
     let config = "status.repo = 'acme/ops'\nsentinel.urls = ['https://shop.example']\n[repos.'acme/nowhere']\nbacklog.enabled = true";
     let testbed = Testbed::new(with_ops(), config);
     let pr = testbed.open();
@@ -100,7 +100,7 @@ async fn status_issue_is_updated_when_earlier_steps_fail() {
     assert!(failed.iter().any(|error| error.starts_with("backlog: acme/nowhere: not there")), "{failed:?}");
     let issues = testbed.with(|fakes| suture_issues(fakes));
     let status = issues.iter().find(|(_, issue)| issue.labels == ["suture/status"]).map(|(_, issue)| issue);
-    let body = &status.expect("it is there").body;
+    let body = &status.expect("the status issue exists").body;
     assert!(body.contains("| MERGED | 1 |") && body.contains("- **Down since "), "{body}");
 }
 
@@ -117,14 +117,14 @@ async fn crash_at_any_call_opens_one_status_issue() {
             testbed.sweeping.set(true);
             testbed.pass(30).await;
             let issues = testbed.with(|fakes| suture_issues(fakes));
-            assert_eq!(issues.len(), 1, "stopped {how:?} call {at}: {issues:?}");
-            assert!(issues[0].1.pinned && issues[0].1.body.contains("| MERGED | 1 |"), "stopped {how:?} call {at}");
+            assert_eq!(issues.len(), 1, "crash {how:?} call {at}: {issues:?}");
+            assert!(issues[0].1.pinned && issues[0].1.body.contains("| MERGED | 1 |"), "crash {how:?} call {at}");
             if !reached {
                 break;
             }
             points += 1;
         }
     }
-    println!("{points} points");
+    println!("{points} crash points");
     assert!(points > 60, "{points}");
 }
