@@ -1,5 +1,5 @@
-//! Cancelling: what waits is taken off, what is over stays, what nobody knows is not found, and what is under way stops at the
-//! next of many places. It is never a failure, and never a try.
+//! Cancellation: a waiting request is removed, a finished one is unchanged, and a running one stops at its next check of the cancel
+//! flag. A cancelled request is not a failure and uses no attempt.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,7 +13,7 @@ use testbed::{SWEEP_TIMEOUT, Testbed, pr_id};
 
 use crate::{base, open_stale, request, run, trigger};
 
-/// The calls of a request for a stale pull request, by name, in order.
+/// The names of the calls that a request for a stale pull request makes, in order.
 async fn calls(scope: impl Fn(&fakes::FakePrId) -> ReconcileScope) -> Vec<String> {
     let testbed = Testbed::new(FakeSettings::default(), "");
     let pr = open_stale(&testbed, 1).await.remove(0);
@@ -33,9 +33,9 @@ async fn cancel_flag_is_read_after_query_and_verification_and_before_each_claim_
     };
     let (query, github) = (place("query acme/"), place("GitHub POST /graphql"));
     assert!(names[query..github].iter().any(reads_cancel_flag), "after the query: {names:#?}");
-    // Every write to a pull request follows upon the question; nothing comes in between.
+    // The cancel flag is read immediately before every write to a pull request.
     let writes: Vec<usize> = (0..names.len()).filter(|n| names[*n].starts_with("write PR#")).collect();
-    assert_eq!(writes.len(), 3, "the base, the verification and the claim: {names:#?}");
+    assert_eq!(writes.len(), 3, "base move, verification and claim: {names:#?}");
     for write in &writes {
         assert!(reads_cancel_flag(&names[write - 1]), "before {}: {names:#?}", names[*write]);
     }
@@ -43,12 +43,12 @@ async fn cancel_flag_is_read_after_query_and_verification_and_before_each_claim_
     let breaker = (verified..claimed).find(|n| names[*n].contains("LIMIT#remedies")).unwrap();
     assert!(
         names[verified + 1..breaker].iter().filter(|name| reads_cancel_flag(name)).count() >= 2,
-        "after verification, and before the claim: {names:#?}"
+        "after verification and before the claim: {names:#?}"
     );
 }
 
-/// It is cancelled after each of its calls in turn. What was not written by then, but for the one write that had asked just
-/// before, is never written.
+/// Cancels the request after each of its calls in turn. At most one later write happens: the one whose check of the cancel flag
+/// came just before.
 #[tokio::test]
 async fn running_request_stops_when_cancelled_after_any_call() {
     let (mut removed, mut cancelled, mut completed) = (0, 0, 0);
@@ -83,7 +83,7 @@ async fn running_request_stops_when_cancelled_after_any_call() {
         let names = testbed.faults.take_names();
         let late: Vec<&String> = names.iter().filter(|name| name.starts_with("write PR#")).collect();
         let SweepOutcome::Done(summary) = swept else {
-            // It had not begun: it was taken off.
+            // The request had not started, so it was removed.
             removed += 1;
             let run = run(&testbed, "r-1").await.unwrap();
             assert_eq!((run.state, run.outcome.as_deref()), (RunState::Cancelled, Some("maria cancelled it")));
@@ -94,12 +94,12 @@ async fn running_request_stops_when_cancelled_after_any_call() {
         if summary.cancelled {
             cancelled += 1;
             assert!(late.len() <= 1, "after {ahead} calls: {late:?}");
-            assert_eq!((run.state, run.error), (RunState::Cancelled, None), "no failure");
+            assert_eq!((run.state, run.error), (RunState::Cancelled, None), "a cancelled run has no error");
         } else {
             completed += 1;
-            assert_eq!(run.state, RunState::Completed, "it was over before it could hear");
+            assert_eq!(run.state, RunState::Completed, "the request finished before it read the flag");
         }
-        // No attempt either: a remedy that was not claimed cost nothing, and the schedule goes on from here.
+        // An unclaimed remedy uses no budget, and the next scheduled sweep continues.
         let claimed = record.active_run.is_some();
         assert_eq!((record.retry_counts.rebuild, record.lifetime_remedies), (u32::from(claimed), u32::from(claimed)));
         let request = request(&testbed, &base()).await.unwrap();
@@ -109,9 +109,7 @@ async fn running_request_stops_when_cancelled_after_any_call() {
         assert_eq!((next.claims(), next.expired), (u32::from(!claimed), 0), "after {ahead} calls: {next:?}");
         assert_eq!(next.breaker, "closed");
     }
-    println!(
-        "a request was cancelled after each call: {removed} times before it began, {cancelled} times under way; {completed} times it was over"
-    );
+    println!("cancelled after each call: {removed} before the start, {cancelled} while running, {completed} too late");
     assert!(removed > 0 && cancelled > 10, "{removed} {cancelled}");
 }
 
@@ -120,7 +118,7 @@ async fn cancelled_waiting_request_never_starts() {
     let testbed = Testbed::new(FakeSettings::default(), "");
     let pr = open_stale(&testbed, 1).await.remove(0);
     let scope = ReconcileScope::One(pr_id(&pr));
-    // The slot of its repository is taken: it waits.
+    // The repository's slot is taken, so the request waits.
     let repo_slot = format!("requests:{}", scope.repo().unwrap());
     let until = testbed.now() + jiff::SignedDuration::from_mins(1);
     platform::guards::acquire_slot(&testbed.store, &repo_slot, 1, "somebody", until, testbed.now()).await.unwrap();
@@ -138,9 +136,9 @@ async fn cancelled_waiting_request_never_starts() {
     assert_eq!(
         testbed.request_sweep(&trigger("r-1", scope.clone())).await,
         SweepOutcome::DuplicateTrigger,
-        "the bus told of it late"
+        "a late event does not start it"
     );
-    // Once more, and for one that is over: nothing happens.
+    // Cancelling a finished request again changes nothing.
     let version = request(&testbed, &scope).await.unwrap().version;
     cancel(&testbed).await;
     assert_eq!(request(&testbed, &scope).await.unwrap().version, version);

@@ -1,4 +1,4 @@
-//! Many who ask for the same: the newest by event time wins, the others say that they are superseded, and what is under way
+//! Debouncing: of several requests with one scope the newest by event time wins, the others are superseded, and a running one
 //! stops at its next stage boundary.
 
 use domain::event::EventKind;
@@ -24,11 +24,11 @@ async fn two_hundred_pushes_cause_one_evaluation_per_pull_request() {
         testbed.with(|fakes| fakes.advance(SignedDuration::from_millis(300)));
         testbed.settle().await;
         if n == 100 {
-            // The schedule's tick comes in between.
+            // A scheduled sweep runs in between.
             assert_eq!(testbed.sweep_now().await.requests, 0);
         }
     }
-    // A person's push lands in the same second as the last, and the webhooks under way arrive.
+    // Wait until the remaining webhooks have arrived and the debounce time is over.
     testbed.with(|fakes| fakes.advance(SignedDuration::from_secs(11)));
     testbed.settle().await;
     for _ in 0..3 {
@@ -40,17 +40,17 @@ async fn two_hundred_pushes_cause_one_evaluation_per_pull_request() {
     let found: Vec<_> = requested.iter().filter_map(summary_of).collect();
     assert_eq!(requested.len(), 1, "{requested:?}");
     println!(
-        "one evaluation stands for {} pushes; the others arrived out of order, and were superseded",
+        "one evaluation covers {} pushes; the others arrived out of order and were superseded",
         found[0].stands_for
     );
     assert!((50..=200).contains(&found[0].stands_for), "{}", found[0].stands_for);
     let regular: u32 = testbed.summaries().iter().rev().take(4).map(|summary| summary.verified).sum();
-    assert_eq!((found[0].verified, regular), (12, 0), "twelve evaluations, one of each");
+    assert_eq!((found[0].verified, regular), (12, 0), "each pull request is verified once");
     for pr in &prs {
         assert_eq!(testbed.logged(pr, EventKind::BaseMoved).await.len(), 1, "{pr}");
     }
     let request = request(&testbed, &base()).await.unwrap();
-    assert_eq!((request.due_at(), request.waiting()), (None, None), "and nobody waits any more");
+    assert_eq!((request.due_at(), request.waiting()), (None, None), "no request is waiting");
 }
 
 #[tokio::test]
@@ -72,7 +72,7 @@ async fn newest_event_time_supersedes_older_requests() {
     assert_eq!(
         deliver_webhook(&testbed, "push", "d-5", &pushed(5)).await["status"],
         "superseded",
-        "told again, it is older still"
+        "a redelivery is still older"
     );
     let request = request(&testbed, &scope).await.unwrap();
     let waiting = request.waiting().unwrap();
@@ -111,8 +111,8 @@ async fn superseded_request_is_shown_on_its_run() {
     assert!(matches!(testbed.request_sweep(&trigger("second", scope.clone())).await, SweepOutcome::Done(_)));
 }
 
-/// A newer request comes while the first is under way, after each of its calls in turn: the first stops, the second is granted,
-/// and nothing is done twice.
+/// A newer request arrives after each call of the running one in turn: the first stops, the second completes, and no action runs
+/// twice.
 #[tokio::test]
 async fn newer_request_cancels_running_request_at_stage_boundary() {
     let (mut stopped, mut finished) = (0, 0);
@@ -147,7 +147,7 @@ async fn newer_request_cancels_running_request_at_stage_boundary() {
         let first = run(&testbed, "first").await.unwrap();
         let superseded = match swept {
             SweepOutcome::Done(summary) => summary.cancelled,
-            // It had not begun yet.
+            // The first request had not started.
             SweepOutcome::Busy { .. } | SweepOutcome::DuplicateTrigger | SweepOutcome::Superseded { .. } => true,
             SweepOutcome::RateLimited(why) => panic!("{why}"),
         };
@@ -163,6 +163,6 @@ async fn newer_request_cancels_running_request_at_stage_boundary() {
         testbed.sweep_now().await;
         assert_eq!(run(&testbed, "second").await.unwrap().state, RunState::Completed, "after {ahead} calls");
     }
-    println!("a newer request came at {} moments: {stopped} times the older one stopped", stopped + finished);
+    println!("a newer request arrived after {} calls: {stopped} times the older one stopped", stopped + finished);
     assert!(stopped > 3, "{stopped} {finished}");
 }

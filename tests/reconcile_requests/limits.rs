@@ -1,5 +1,5 @@
-//! What keeps requests within bounds: one at a time for a repository and five in all, a hundred a day for a repository and a
-//! thousand for its owner, and so many pull requests for each.
+//! Limits of reconcile requests: one at a time per repository and five in total, 100 a day per repository and 1000 per owner, and
+//! a maximum number of pull requests per request.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -38,7 +38,7 @@ async fn hundred_and_first_request_of_a_repository_is_over_the_daily_limit() {
         let outcome = enqueue(&store, &policies, pr_scope("acme/shop", number), start()).await;
         assert!(matches!(outcome, EnqueueOutcome::Queued(_)), "{number}: {outcome:?}");
     }
-    // What stands for something that waits already is counted once.
+    // Requests coalesced into a waiting one are counted once.
     for second in 1..=50 {
         let outcome =
             enqueue(&store, &policies, pr_scope("acme/shop", 7), start() + SignedDuration::from_secs(second)).await;
@@ -48,8 +48,11 @@ async fn hundred_and_first_request_of_a_repository_is_over_the_daily_limit() {
         panic!()
     };
     assert!(why.contains("100 requests for acme/shop") && why.contains("schedule"), "{why}");
-    assert!(reconcile_request::load(&store, "pr:acme/shop#101", start()).await.unwrap().is_none(), "nothing waits");
-    // Another repository has its own hundred, everything is exempt, and tomorrow there is room again.
+    assert!(
+        reconcile_request::load(&store, "pr:acme/shop#101", start()).await.unwrap().is_none(),
+        "no request is queued"
+    );
+    // Other repositories have their own limit, requests for all are exempt, and the limit resets at midnight UTC.
     assert!(matches!(enqueue(&store, &policies, pr_scope("acme/web", 1), start()).await, EnqueueOutcome::Queued(_)));
     assert!(matches!(enqueue(&store, &policies, ReconcileScope::All, start()).await, EnqueueOutcome::Queued(_)));
     let tomorrow: Timestamp = "2036-03-04T00:00:00Z".parse().unwrap();
@@ -77,9 +80,9 @@ async fn thousand_and_first_request_of_an_owner_is_over_the_daily_limit() {
     assert!(matches!(enqueue(&store, &policies, pr_scope("other/new", 1), start()).await, EnqueueOutcome::Queued(_)));
     assert!(
         matches!(enqueue(&store, &policies, ReconcileScope::All, start()).await, EnqueueOutcome::Queued(_)),
-        "everything is exempt"
+        "requests for all are exempt"
     );
-    // A repository's own limit, where it has one.
+    // A repository may configure its own limit.
     let own = Policies::parse("[repos.'acme/quiet']\ntriggers.per_repo_per_day = 1").unwrap();
     let (store, scope) = (MemoryStore::new(), |number| pr_scope("acme/quiet", number));
     assert!(matches!(enqueue(&store, &own, scope(1), minute(1)).await, EnqueueOutcome::Queued(_)));
@@ -103,7 +106,7 @@ async fn push_over_daily_limit_is_left_to_the_schedule() {
     assert_eq!(over["status"], "throttled_delayed", "{over}");
     assert!(over["reason"].as_str().unwrap().contains("left to the schedule"), "{over}");
     assert_eq!(request(&testbed, &base()).await.unwrap().waiting(), None);
-    // Whatever the push did to them, the schedule finds out when they are due.
+    // The scheduled sweep verifies the pull requests when they are due.
     testbed.sweeping.set(true);
     let healed = testbed.until(180, async |testbed| {
         let mut verified = Vec::new();
@@ -130,13 +133,13 @@ async fn one_request_per_repository_runs_at_a_time() {
     let SweepOutcome::Busy { by, .. } = second else { panic!("{second:?}") };
     assert_eq!(by, "another request of the same repository");
     let waiting = run(&testbed, "second").await.unwrap();
-    assert_eq!(waiting.state, RunState::Pending, "it waits, and was not tried");
+    assert_eq!(waiting.state, RunState::Pending, "the request waits and was not attempted");
     assert_eq!(testbed.sweep_now().await.requests, 1);
     let done = run(&testbed, "second").await.unwrap();
     assert_eq!(done.state, RunState::Completed);
 }
 
-/// Nine requests of nine repositories and a second one of the first: the most under way at any moment.
+/// Ten requests of nine repositories, two of them for the first: counts the requests that run at the same time.
 #[tokio::test]
 async fn at_most_five_requests_run_at_once() {
     let names: Vec<String> = (0..9).map(|n| format!("acme/shop-{n}")).collect();
@@ -165,7 +168,7 @@ async fn at_most_five_requests_run_at_once() {
         over.store(true, Ordering::SeqCst);
         swept
     };
-    // Somebody else, woken by the bus, wants one of them too.
+    // A second process receives a request for one of them from the event bus.
     let woken = async {
         tokio::task::yield_now().await;
         other.sweep(&trigger("woken", scopes[8].clone()), deadline).await.unwrap()
@@ -188,7 +191,7 @@ async fn at_most_five_requests_run_at_once() {
     };
     let (swept, _, (most, of_first)) = tokio::join!(swept, woken, watched);
     let SweepOutcome::Done(summary) = swept else { panic!("{swept:?}") };
-    println!("of ten requests at most {most} were under way at once; {} were granted in one sweep", summary.requests);
+    println!("of ten requests at most {most} ran at once; {} completed in one sweep", summary.requests);
     assert_eq!((most, of_first), (5, 1));
     testbed.with(|fakes| fakes.advance(SignedDuration::from_mins(1)));
     testbed.sweep_now().await;
@@ -221,13 +224,13 @@ async fn request_visits_max_prs_by_priority_and_lists_the_rest() {
     let SweepOutcome::Done(summary) = testbed.request_sweep(&trigger("now", base())).await else { panic!("no sweep") };
     let after = verified(&testbed).await;
     let visited: Vec<usize> = (0..8).filter(|n| before[*n] != after[*n]).collect();
-    assert_eq!(visited, [0, 4, 6], "the two that are urgent, and the oldest of the others");
+    assert_eq!(visited, [0, 4, 6], "the two with priority, and the oldest of the others");
     assert_eq!((summary.due, summary.verified, summary.left), (8, 3, 5), "{summary:?}");
     let others: Vec<String> = [1, 2, 3, 5, 7].map(|n: usize| prs[n].to_string()).into();
     assert_eq!(summary.left_out, others);
     let recorded = summary_of(&run(&testbed, "now").await.unwrap()).unwrap();
-    assert_eq!(recorded.left_out, others, "and its run says so");
-    // They have heard of the push: the schedule looks at them next.
+    assert_eq!(recorded.left_out, others, "the run lists them too");
+    // The push made them due: the next scheduled sweep verifies them.
     let next = testbed.sweep_now().await;
     assert_eq!((next.due, next.verified), (5, 5), "{next:?}");
 }

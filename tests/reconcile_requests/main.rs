@@ -1,8 +1,7 @@
-//! Seeds 003 and 002 in the simulated world, sentence by sentence: who may ask for a look before the schedule takes one, what
-//! becomes of many who ask for the same, what keeps requests within bounds, how they are stopped; and what makes Suture
-//! reliable when the same thing is told twice, too often or in vain.
+//! Reconcile requests (seed 003) and reliability (seed 002), end to end: scopes of requests, debouncing, limits, cancellation and
+//! retries, and the handling of duplicate, excessive and failing deliveries.
 
-#![expect(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test may stop, and say its figures")]
+#![expect(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "tests may panic and print their figures")]
 
 mod cancellation;
 mod debounce;
@@ -22,14 +21,14 @@ use serde_json::Value;
 use testbed::Testbed;
 use webhook::signature::sign;
 
-/// So many pull requests whose builds hang: open, healthy for an hour, and of no interest to any sweep.
+/// Opens `count` pull requests whose builds hang: not stale for an hour, so no sweep visits them.
 async fn open_not_due(testbed: &Testbed, count: usize) -> Vec<FakePrId> {
     let prs: Vec<FakePrId> = (0..count).map(|_| testbed.open()).collect();
     wait_until_not_due(testbed, &prs).await;
     prs
 }
 
-/// Nothing about them is due any more.
+/// Runs until none of the pull requests is due, and turns the schedule off.
 async fn wait_until_not_due(testbed: &Testbed, prs: &[FakePrId]) {
     for pr in prs {
         testbed.with(|fakes| fakes.force(Fault::BuildHung, pr));
@@ -40,7 +39,7 @@ async fn wait_until_not_due(testbed: &Testbed, prs: &[FakePrId]) {
     testbed.faults.take_names();
 }
 
-/// So many pull requests whose checks never started: stale.
+/// Opens `count` stale pull requests: their checks never started. The schedule and the Car Bridge are off.
 async fn open_stale(testbed: &Testbed, count: usize) -> Vec<FakePrId> {
     testbed.sweeping.set(false);
     let prs: Vec<FakePrId> = (0..count).map(|_| testbed.open()).collect();
@@ -61,12 +60,12 @@ fn base() -> ReconcileScope {
     ReconcileScope::Base(repo.name.parse().unwrap(), repo.base)
 }
 
-/// Somebody pushes to it.
+/// Pushes to the first repository's base branch.
 fn push(testbed: &Testbed) {
     testbed.with(|fakes| fakes.push_base(&FakeSettings::default().repos[0].name));
 }
 
-/// GitHub delivers something; answers what is answered.
+/// Delivers a signed GitHub webhook and returns the response body.
 async fn deliver_webhook(testbed: &Testbed, event: &str, delivery: &str, payload: &Value) -> Value {
     let body = payload.to_string();
     let request = http::Request::builder()
@@ -88,7 +87,7 @@ async fn run(testbed: &Testbed, id: &str) -> Option<Run> {
     queries::runs(&testbed.store.store, &[RunId::new(id)], testbed.now()).await.unwrap().pop()
 }
 
-/// The runs of requests that have begun, the newest first.
+/// The runs of started requests, newest first.
 async fn runs(testbed: &Testbed) -> Vec<Run> {
     let runs = queries::runs_of(&testbed.store.store, None, None, 500, testbed.now()).await.unwrap().entries;
     runs.into_iter().filter(|run| run.request.is_some()).collect()

@@ -1,4 +1,5 @@
-//! Seed 002, sentence by sentence, in the simulated world.
+//! Reliability (seed 002), end to end: cooldowns, reasons for stopped automation, holds, build slots, redelivered messages and
+//! counters.
 
 use domain::command::{Command, CommandMessage};
 use domain::event::{Event, EventKind};
@@ -23,7 +24,7 @@ fn is_remedy(event: &Event) -> bool {
 
 #[tokio::test]
 async fn remedies_respect_cooldown_and_budget() {
-    // Jenkins loses every build: three rebuilds, each after its pause, then a person.
+    // Jenkins loses every build: rebuilds follow each other after the cooldown until the budget is exhausted.
     let timing = FakeTiming { build_ms: (60_000, 90_000), ..FakeTiming::default() };
     let testbed = Testbed::new(FakeSettings { timing, ..FakeSettings::default() }, "backoff.cooldown_secs = 3000");
     let pr = testbed.open();
@@ -48,7 +49,7 @@ async fn remedies_respect_cooldown_and_budget() {
     }
 }
 
-/// What `status` would show, for everything whose automation has stopped.
+/// The reason that `status` shows for a pull request whose automation has stopped.
 async fn reason(testbed: &Testbed, pr: &FakePrId) -> Option<String> {
     text::blocked(&testbed.record(pr).await)
 }
@@ -67,7 +68,7 @@ async fn needs_intervention_always_has_a_reason() {
         let record = testbed.record(&pr).await;
         let status = text::status(&record, testbed.policies.base(), testbed.now());
         assert!(status.contains(&format!("Waiting for a person: {}", reason.trim_end_matches('.'))), "{status}");
-        // `/resume` takes it back, with fresh budgets; nothing is in the way any more.
+        // `/resume` restarts automation with fresh budgets.
         testbed.with(|fakes| fakes.person_comments(&pr, "maria", "/resume"));
         testbed.pass(1).await;
         let record = testbed.record(&pr).await;
@@ -86,16 +87,12 @@ async fn hold_reason_persists_until_resume() {
     let approved = testbed.until(90, async |testbed| testbed.state(&pr).await == Some(State::Approved)).await;
     assert!(approved, "{:?}", testbed.kinds(&pr).await);
     let reason_now = reason(&testbed, &pr).await;
-    assert_eq!(
-        reason_now.as_deref(),
-        Some("held by maria: release freeze"),
-        "its checks went on, and it is still held"
-    );
+    assert_eq!(reason_now.as_deref(), Some("held by maria: release freeze"), "still held after its checks passed");
     testbed.pass(120).await;
     assert!(testbed.log(&pr).await.iter().all(|event| !is_remedy(event)), "{:?}", testbed.kinds(&pr).await);
     testbed.with(|fakes| fakes.person_comments(&pr, "maria", "/resume"));
     let merged = testbed.until(180, async |testbed| testbed.state(&pr).await == Some(State::Merged)).await;
-    assert!(merged, "and Suture goes on: {:?}", testbed.kinds(&pr).await);
+    assert!(merged, "not merged after /resume: {:?}", testbed.kinds(&pr).await);
 }
 
 #[tokio::test]
@@ -124,15 +121,15 @@ async fn rebuild_limit_per_repository_defers_the_rest() {
     );
     let prs = open_stale(&testbed, 5).await;
     testbed.sweep_now().await;
-    assert_eq!(testbed.commands().len(), 5, "all of them are claimed");
+    assert_eq!(testbed.commands().len(), 5, "all remedies are claimed");
     testbed.bridging.set(true);
     testbed.settle().await;
     let repo = &pr_id(&prs[0]).repo;
     let holders = guards::slot_holders(&testbed.store, repo.as_str(), 2, testbed.now()).await.unwrap();
-    // What Jenkins never heard of is found by a scan of its repository.
+    // Jenkins finds branches without a build by scanning the repository.
     let builds = testbed.with(|fakes| fakes.audit_by("jenkins:suture").count());
-    assert_eq!((holders.len(), builds), (2, 2), "two hold a slot, and only they build");
-    // The other three were not refused and cost nothing: their date brings them back.
+    assert_eq!((holders.len(), builds), (2, 2), "two runs hold a slot, and only they build");
+    // The other three are deferred without using an attempt, and continue when they are due.
     testbed.sweeping.set(true);
     for pr in &prs {
         let merged = testbed.until(400, async |testbed| testbed.state(pr).await == Some(State::Merged)).await;
@@ -141,8 +138,8 @@ async fn rebuild_limit_per_repository_defers_the_rest() {
     }
 }
 
-/// Suture opens no pull requests itself: CodeGenie does. What it asks for is asked under the same effect id however often the
-/// step is repeated, and before that the duplicate guard looks; so a vulnerability never has two open ones by our doing.
+/// CodeGenie opens pull requests on Suture's request. A repeated step sends the same effect id, and the duplicate guard runs before
+/// it, so Suture never causes two open pull requests for one vulnerability.
 #[tokio::test]
 async fn replacement_is_requested_once_despite_redelivery() {
     let testbed = Testbed::new(FakeSettings::default(), "");
@@ -152,7 +149,7 @@ async fn replacement_is_requested_once_despite_redelivery() {
     testbed.with(|fakes| fakes.conflict(&pr));
     let closed = testbed.until(240, async |testbed| testbed.state(&pr).await == Some(State::Closed)).await;
     assert!(closed, "{:?}", testbed.kinds(&pr).await);
-    // The message comes again and again, as SQS may do.
+    // SQS may deliver the message several times.
     let sent = testbed.publisher.messages();
     let (name, message) = sent.iter().rfind(|(_, message)| format!("{message:?}").contains("CloseAndReopen")).unwrap();
     for _ in 0..3 {
@@ -167,10 +164,10 @@ async fn replacement_is_requested_once_despite_redelivery() {
             .filter(|entry| entry.action == AuditedAction::BusEvent && entry.detail.contains("PullRequestRequested"));
         (requests.count(), fakes.audit().iter().filter(|entry| entry.action == AuditedAction::PullOpened).count())
     });
-    assert_eq!((requests, opened), (1, 2), "asked for once, and one replaces the other");
+    assert_eq!((requests, opened), (1, 2), "one request, and one replacement besides the original");
 }
 
-/// What a function said of itself.
+/// The sum of a metric over all log lines.
 fn metric_sum(lines: &tests::Written, name: &str) -> u64 {
     let text = lines.text();
     let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -182,8 +179,8 @@ fn is_metric(line: &Value, name: &str) -> bool {
     metrics.is_some_and(|metrics| metrics.iter().any(|metric| metric["Name"] == name))
 }
 
-/// The counters of seed 002 §8 that the reconciler and the Car Bridge keep, each counted by something that happens;
-/// `docs/operations.md` maps the names. Those of the webhook function are in `tests/webhook/request_cost.rs`.
+/// The counters of seed 002 §8 that the reconciler and the Car Bridge emit; `docs/operations.md` maps the names. Those of the
+/// webhook function are in `tests/webhook/request_cost.rs`.
 #[tokio::test]
 async fn skipped_retried_throttled_and_blocked_remedies_are_counted() {
     let config = "budgets.rebuild = 1\nlimits.remedies_in_flight = 1\ntriggers.per_repo_per_day = 1";
@@ -201,15 +198,15 @@ async fn skipped_retried_throttled_and_blocked_remedies_are_counted() {
     assert_eq!(
         (metric_sum(&lines, "dispatched"), metric_sum(&lines, "skipped")),
         (1, 1),
-        "one retry, and one has no room"
+        "one remedy dispatched, one over the in-flight limit"
     );
-    // Two requests of one repository: the second is one too many for the day.
+    // Two requests for one repository: the second exceeds the daily limit.
     for pr in &prs {
         let detail = json!({"repo": pr_id(pr).repo.as_str(), "pr_number": pr.number, "run_id": format!("r-{pr}")});
         sweep(&testbed, json!({"detail-type": "ReconcileRequested", "detail": detail})).await;
     }
     assert_eq!(metric_sum(&lines, "rate_limited"), 1);
-    // Jenkins is down, and the rebuild fails: the budget of one is used up, and a person is called.
+    // Jenkins is down and the rebuild fails: the budget of one is exhausted, and the pull request is escalated.
     testbed.set_jenkins_down(true);
     testbed.bridging.set(true);
     for _ in 0..200 {
@@ -222,7 +219,7 @@ async fn skipped_retried_throttled_and_blocked_remedies_are_counted() {
     }
     assert!(metric_sum(&lines, "loop_blocked") > 0, "{:?}", testbed.kinds(&prs[0]).await);
     assert!(metric_sum(&lines, "loop_blocked") <= metric_sum(&lines, "escalated"));
-    // A message of close-and-reopen whose run is not there (any more) asks for nothing, and is counted.
+    // A close-and-reopen message whose run does not exist requests no pull request and is counted.
     let (_, QueueMessage::Command(rebuild)) = testbed.publisher.messages().remove(0) else { panic!() };
     let message = CommandMessage { command: Command::CloseAndReopen, run_id: Some(RunId::new("gone")), ..rebuild };
     let body = QueueMessage::Command(message).to_json().unwrap();

@@ -1,5 +1,4 @@
-//! Requests that go wrong: tried again three times with growing pauses, taken over from a worker that died, and ended with what
-//! they have when their time is up.
+//! Failing requests: three retries with backoff, takeover from a crashed worker, and a partial result at the deadline.
 
 use domain::reconcile_request::ReconcileScope;
 use domain::run::RunState;
@@ -25,11 +24,11 @@ async fn failed_request_is_retried_three_times_with_backoff() {
         assert_eq!(summary.errors.len(), 1, "{summary:?}");
         let due = request(&testbed, &scope).await.unwrap().due_at().unwrap();
         assert_eq!(due, now + SignedDuration::from_secs(pause));
-        assert_eq!(run(&testbed, "r-1").await.unwrap().state, RunState::Running, "it is not over");
+        assert_eq!(run(&testbed, "r-1").await.unwrap().state, RunState::Running, "the run is not finished");
         testbed.with(|fakes| fakes.advance_to(due - SignedDuration::from_secs(1)));
         assert!(
             matches!(testbed.request_sweep(&trigger("r-1", scope.clone())).await, SweepOutcome::Busy { .. }),
-            "not before"
+            "no retry before its due time"
         );
         testbed.with(|fakes| fakes.advance_to(due));
         now = due;
@@ -40,7 +39,7 @@ async fn failed_request_is_retried_three_times_with_backoff() {
     assert!(failed.error.as_deref().unwrap().contains("no answer: get BREAKER"), "{failed:?}");
     assert_eq!(failed.steps.iter().filter(|step| step.name.starts_with("try-")).count(), 3);
     assert_eq!(request(&testbed, &scope).await.unwrap().due_at(), None);
-    // What it was about has its own date, and lost nothing.
+    // The pull request keeps its own due date.
     testbed.faults.fail_calls("get BREAKER", false);
     assert!(testbed.record(&pr).await.due_at.is_some());
 }
@@ -53,14 +52,14 @@ async fn request_that_failed_once_completes_in_the_next_sweep() {
     testbed.faults.fail_calls("get BREAKER", true);
     testbed.request_sweep(&trigger("r-1", scope.clone())).await;
     testbed.faults.fail_calls("get BREAKER", false);
-    assert_eq!(testbed.sweep_now().await.requests, 0, "it is not due yet");
+    assert_eq!(testbed.sweep_now().await.requests, 0, "the retry is not due yet");
     testbed.with(|fakes| fakes.advance(SignedDuration::from_secs(30)));
     assert_eq!(testbed.sweep_now().await.requests, 1);
     let done = run(&testbed, "r-1").await.unwrap();
     assert_eq!((done.state, summary_of(&done).unwrap().verified), (RunState::Completed, 1));
 }
 
-/// The process dies at each of its calls, and whoever comes next takes the request over: it is done, or it is nowhere.
+/// Crashes the worker at each of its calls; a later sweep takes the request over and completes it, unless it was never stored.
 #[tokio::test]
 async fn request_of_crashed_worker_is_taken_over() {
     let mut crashes = 0;
@@ -84,19 +83,19 @@ async fn request_of_crashed_worker_is_taken_over() {
         }
         let (run, request) = (run(&testbed, "r-1").await, request(&testbed, &base()).await);
         match (run, request) {
-            // It died before anything was written: whoever asked was not told that it was taken.
+            // The worker crashed before the first write, so the request was never accepted.
             (None, None) => assert!(call < 5, "{call}"),
             (run, request) => {
                 assert_eq!(run.map(|run| run.state), Some(RunState::Completed), "call {call}");
                 assert_eq!(request.map(|request| request.due_at()), Some(None), "call {call}");
                 for pr in &prs {
                     let kinds = testbed.kinds(pr).await;
-                    assert_eq!(kinds.get("BASE_MOVED"), Some(&1), "call {call}: heard of once, {kinds:?}");
+                    assert_eq!(kinds.get("BASE_MOVED"), Some(&1), "call {call}: one BASE_MOVED expected, {kinds:?}");
                 }
             }
         }
     }
-    println!("a request's worker died at each of {crashes} calls");
+    println!("the worker crashed at each of {crashes} calls");
     assert!(crashes > 15, "{crashes}");
 }
 
@@ -105,7 +104,7 @@ async fn request_ends_partial_after_ten_minutes() {
     let testbed =
         Testbed::new(FakeSettings::default(), "triggers.max_prs = 130\nlimits.webhooks_per_minute_per_repo = 10000");
     open_not_due(&testbed, 130).await;
-    // Four queries of 25 are one go: the second hundred would begin after nine and a half minutes.
+    // A batch is four queries of 25 pull requests: the second batch would start after nine and a half minutes.
     testbed.before_query(|fakes| fakes.advance(SignedDuration::from_secs(140)));
     let began = testbed.now();
     let swept = testbed.sweep.sweep(&trigger("r-1", base()), began + SignedDuration::from_hours(1)).await.unwrap();
@@ -117,8 +116,8 @@ async fn request_ends_partial_after_ten_minutes() {
     let ended = run(&testbed, "r-1").await.unwrap();
     assert_eq!((ended.state, ended.partial), (RunState::Completed, true));
     assert!(ended.outcome.unwrap().starts_with("stopped at the deadline: 130 due, 100 verified"));
-    assert_eq!(request(&testbed, &base()).await.unwrap().due_at(), None, "it is over");
-    // What it missed is due, and the schedule's.
+    assert_eq!(request(&testbed, &base()).await.unwrap().due_at(), None, "the request is finished");
+    // The unvisited pull requests are due for the scheduled sweep.
     testbed.before_query(|_| {});
     let next = testbed.sweep_now().await;
     assert_eq!((next.due, next.verified), (30, 30), "{next:?}");
@@ -132,7 +131,7 @@ async fn request_is_retried_while_github_is_rate_limited() {
     let until = now + SignedDuration::from_secs(20);
     platform::guards::set_not_before(&testbed.store, "github", until, now).await.unwrap();
     testbed.request_sweep(&trigger("r-1", scope.clone())).await;
-    assert_eq!(run(&testbed, "r-1").await.unwrap().state, RunState::Running, "it is not over");
+    assert_eq!(run(&testbed, "r-1").await.unwrap().state, RunState::Running, "the run is not finished");
     testbed.with(|fakes| fakes.advance(SignedDuration::from_secs(30)));
     assert_eq!(testbed.sweep_now().await.requests, 1);
     let done = run(&testbed, "r-1").await.unwrap();
@@ -148,5 +147,5 @@ async fn sweep_near_deadline_starts_no_request() {
     assert!(matches!(&swept, SweepOutcome::Busy { by, .. } if by == "the deadline of this sweep"), "{swept:?}");
     let waiting = request(&testbed, &scope).await.unwrap();
     assert_eq!(waiting.waiting().unwrap().tries, 0);
-    assert_eq!(testbed.sweep_now().await.requests, 1, "the next one has time");
+    assert_eq!(testbed.sweep_now().await.requests, 1, "the next sweep executes the request");
 }

@@ -1,4 +1,4 @@
-//! The three kinds of request besides the schedule: one pull request, a base branch, everything.
+//! The scopes of a reconcile request: one pull request, a base branch, or all.
 
 use domain::event::EventKind;
 use domain::reconcile_request::ReconcileScope;
@@ -23,13 +23,13 @@ async fn request_verifies_pull_request_that_is_not_due() {
         panic!("no sweep")
     };
     assert_eq!((summary.due, summary.verified, summary.stands_for), (1, 1, 1), "{summary:?}");
-    assert_eq!(testbed.record(&prs[1]).await.verified_at, before, "and no other");
+    assert_eq!(testbed.record(&prs[1]).await.verified_at, before, "no other pull request is verified");
     let run = run(&testbed, "r-1").await.unwrap();
     assert_eq!((run.state, run.request.as_deref()), (RunState::Completed, Some(format!("pr:{}", prs[0]).as_str())));
     assert_eq!(
         testbed.request_sweep(&trigger("r-1", ReconcileScope::One(pr_id(&prs[0])))).await,
         SweepOutcome::DuplicateTrigger,
-        "a name is granted once"
+        "a run id is executed once"
     );
 }
 
@@ -41,15 +41,15 @@ async fn explain_requests_its_pull_request() {
     testbed.with(|fakes| fakes.person_comments(&pr, "maria", "/explain"));
     testbed.pass(1).await;
     let summary = testbed.sweep_now().await;
-    assert_eq!((summary.requests, summary.due), (1, 0), "it was not due: {summary:?}");
+    assert_eq!((summary.requests, summary.due), (1, 0), "the pull request was not due: {summary:?}");
     assert!(testbed.record(&pr).await.verified_at > before);
     let requested = runs(&testbed).await.remove(0);
     assert_eq!((requested.trigger, requested.requested_by.as_deref()), (RunTrigger::PrComment, Some("maria")));
     assert_eq!((requested.state, summary_of(&requested).unwrap().verified), (RunState::Completed, 1));
 }
 
-/// A webhook that looks odd: what does not fit makes its pull request due at once. Its own date is the request, and so the
-/// debounce: however many odd webhooks there are, the next sweep looks once.
+/// An anomalous webhook makes its pull request due at once. The due date also debounces: the next sweep verifies the pull request
+/// once, however many anomalous webhooks arrived.
 #[tokio::test]
 async fn anomalous_webhooks_verify_pull_request_once() {
     let testbed = Testbed::new(FakeSettings::default(), "");
@@ -82,14 +82,10 @@ async fn push_verifies_all_open_pull_requests_of_its_base() {
     testbed.settle().await;
     let waiting = request(&testbed, &base()).await.unwrap();
     assert_eq!(waiting.waiting().unwrap().trigger, RunTrigger::Webhook);
-    assert_eq!(testbed.sweep_now().await.requests, 0, "it is not quiet yet");
+    assert_eq!(testbed.sweep_now().await.requests, 0, "the debounce time is not over");
     testbed.with(|fakes| fakes.advance(SignedDuration::from_secs(10)));
     let summary = testbed.sweep_now().await;
-    assert_eq!(
-        (summary.requests, summary.verified),
-        (1, 0),
-        "the request looked, and nobody looked again: {summary:?}"
-    );
+    assert_eq!((summary.requests, summary.verified), (1, 0), "only the request verified them: {summary:?}");
     let requested = runs(&testbed).await.remove(0);
     let found = summary_of(&requested).unwrap();
     assert_eq!((found.due, found.verified, found.left), (3, 3, 0), "{found:?}");
@@ -102,11 +98,11 @@ async fn push_verifies_all_open_pull_requests_of_its_base() {
 async fn request_for_all_includes_inventory() {
     let testbed = Testbed::new(FakeSettings::default(), "sweep.inventory_every = 100000");
     let prs = open_not_due(&testbed, 1).await;
-    // One whose webhooks were all lost.
+    // A pull request whose webhooks were all lost.
     testbed.lose_webhooks(|_, _| true);
     let unknown = testbed.open();
     testbed.pass(3).await;
-    assert_eq!(testbed.sweep_now().await.adopted, None, "the regular sweep does not list for a long time");
+    assert_eq!(testbed.sweep_now().await.adopted, None, "no inventory is due in the scheduled sweep");
     let SweepOutcome::Done(summary) = testbed.request_sweep(&trigger("r-1", ReconcileScope::All)).await else {
         panic!("no sweep")
     };
