@@ -246,8 +246,8 @@ async fn crash_at_any_call_leaves_one_correct_check_run() {
         testbed.with(|fakes| fakes.force(Fault::RealTestFailure, &pr));
         testbed.faults.count_anew();
         testbed.faults.take_names();
-        if let Some((at, how)) = stop {
-            testbed.faults.plan(at + 1, how);
+        if let Some((at, fault)) = stop {
+            testbed.faults.plan(at + 1, fault);
         }
         for _ in 0..6 {
             testbed.with(|fakes| fakes.advance(SignedDuration::from_secs(30)));
@@ -262,11 +262,11 @@ async fn crash_at_any_call_leaves_one_correct_check_run() {
     let expected = head_check_run(&testbed, &pr);
     let mut points = 0;
     for (at, name) in names.iter().enumerate() {
-        for how in CallFault::CRASHES {
-            let (testbed, pr, _) = simulate(Some((at, how))).await;
+        for fault in CallFault::CRASHES {
+            let (testbed, pr, _) = simulate(Some((at, fault))).await;
             let found = head_check_run(&testbed, &pr);
-            assert_eq!((&found.title, &found.conclusion), (&expected.title, &expected.conclusion), "{how:?} {name}");
-            assert_eq!(count_actions(&testbed, AuditedAction::CheckRunCreated), 1, "{how:?} {name}");
+            assert_eq!((&found.title, &found.conclusion), (&expected.title, &expected.conclusion), "{fault:?} {name}");
+            assert_eq!(count_actions(&testbed, AuditedAction::CheckRunCreated), 1, "{fault:?} {name}");
             points += 1;
         }
     }

@@ -88,8 +88,8 @@ async fn sweep_with_fault(scenario: Scenario, stop: Option<(usize, CallFault)>) 
     let Setup { testbed, prs } = set_up(scenario).await;
     testbed.faults.count_anew();
     testbed.faults.take_names();
-    if let Some((at, how)) = stop {
-        testbed.faults.plan(at + 1, how);
+    if let Some((at, fault)) = stop {
+        testbed.faults.plan(at + 1, fault);
     }
     let now = testbed.now();
     let trigger = SweepTrigger::scheduled("sweep", now, "first");
@@ -130,9 +130,9 @@ fn runs(testbed: &Testbed) -> usize {
 async fn stop_at_every_call(scenario: Scenario, expected: &Outcome, names: &[String]) -> usize {
     let mut points = 0;
     for (at, name) in names.iter().enumerate() {
-        for how in CallFault::CRASHES {
-            let (found, ..) = sweep_with_fault(scenario, Some((at, how))).await;
-            let context = format!("{scenario:?}: crash {how:?} call {at}: {name}");
+        for fault in CallFault::CRASHES {
+            let (found, ..) = sweep_with_fault(scenario, Some((at, fault))).await;
+            let context = format!("{scenario:?}: crash {fault:?} call {at}: {name}");
             match scenario {
                 // The crash point decides which pull request is the probe, and when the others follow.
                 Scenario::BreakerProbe => found.assert_healed(&context),

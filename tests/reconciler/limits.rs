@@ -123,10 +123,10 @@ async fn secondary_rate_limit_stops_queries_but_not_the_sweep() {
 async fn unreadable_pull_request_does_not_starve_others() {
     let testbed = Testbed::new(FakeSettings::default(), "sweep.max_prs = 2\nlimits.remedies_in_flight = 100");
     // The oldest record, of a pull request that GitHub does not know.
-    let ghost: domain::id::PrId = "acme/payments#999999".parse().unwrap();
+    let missing: domain::id::PrId = "acme/payments#999999".parse().unwrap();
     let at = testbed.now();
     let engine = Engine::new(testbed.store.clone(), testbed::RecordingPublisher::default(), testbed.policies.clone());
-    engine.apply(&tests::opened(&ghost, "ghost", at), at).await.unwrap();
+    engine.apply(&tests::opened(&missing, "ghost", at), at).await.unwrap();
     let prs = open_stale(&testbed, 5).await;
     let mut claimed = 0;
     for _ in 0..12 {
@@ -137,8 +137,8 @@ async fn unreadable_pull_request_does_not_starve_others() {
         claimed += usize::from(testbed.commands().iter().any(|(number, ..)| *number == pr.number));
     }
     assert_eq!(claimed, 5, "{:?}", testbed.summaries());
-    let ghost = queries::records(&testbed.store, &[ghost], testbed.now()).await.unwrap().remove(0);
-    assert!(ghost.skips >= 2 && ghost.due_at.unwrap() > at, "it is retried with backoff");
+    let missing = queries::records(&testbed.store, &[missing], testbed.now()).await.unwrap().remove(0);
+    assert!(missing.skips >= 2 && missing.due_at.unwrap() > at, "it is retried with backoff");
 }
 
 #[tokio::test]

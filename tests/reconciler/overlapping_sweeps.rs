@@ -27,8 +27,8 @@ async fn duplicate_event_and_overlapping_sweep_do_nothing() {
     // Concurrently: a duplicate scheduled event, and a request for one pull request.
     let (one, other, next) =
         tokio::join!(testbed.request_sweep(&one), testbed.request_sweep(&other), testbed.request_sweep(&next));
-    let swept = [&one, &other, &next].iter().filter(|swept| matches!(swept, SweepOutcome::Done(_))).count();
-    assert_eq!(swept, 2, "{one:?}\n{other:?}\n{next:?}");
+    let completed = [&one, &other, &next].iter().filter(|result| matches!(result, SweepOutcome::Done(_))).count();
+    assert_eq!(completed, 2, "{one:?}\n{other:?}\n{next:?}");
     assert_eq!(
         testbed.request_sweep(&tick("d")).await,
         SweepOutcome::DuplicateTrigger,
@@ -46,7 +46,7 @@ async fn two_sweeps_of_one_pull_request_claim_one_remedy() {
         |name: &str| SweepTrigger::requested(RunId::new(name), ReconcileScope::One(pr_id(&prs[1])), false, name);
     let (one, other) = (trigger("r-1"), trigger("r-2"));
     let (one, other) = tokio::join!(testbed.request_sweep(&one), testbed.request_sweep(&other));
-    let claims = |swept: &SweepOutcome| match swept {
+    let claims = |sweep_outcome: &SweepOutcome| match sweep_outcome {
         SweepOutcome::Done(summary) => summary.claims(),
         SweepOutcome::Busy { .. }
         | SweepOutcome::DuplicateTrigger
@@ -67,16 +67,16 @@ async fn overlap_sweeps(scenario: Scenario, ahead: usize) -> Option<Outcome> {
     testbed.faults.count_anew();
     let now = testbed.now();
     let (one, other) = (testbed.another_sweep(), testbed.another_sweep());
-    let over = AtomicBool::new(false);
+    let first_done = AtomicBool::new(false);
     let first = async {
         let trigger = SweepTrigger::scheduled("sweep", now, "first");
-        let swept = one.sweep(&trigger, now + SWEEP_TIMEOUT).await.unwrap();
-        over.store(true, Ordering::SeqCst);
-        swept
+        let sweep_outcome = one.sweep(&trigger, now + SWEEP_TIMEOUT).await.unwrap();
+        first_done.store(true, Ordering::SeqCst);
+        sweep_outcome
     };
     let second = async {
         while testbed.faults.calls() < ahead {
-            if over.load(Ordering::SeqCst) {
+            if first_done.load(Ordering::SeqCst) {
                 return None;
             }
             tokio::task::yield_now().await;
@@ -89,8 +89,8 @@ async fn overlap_sweeps(scenario: Scenario, ahead: usize) -> Option<Outcome> {
     };
     let (first, second) = tokio::join!(first, second);
     let second = second?;
-    for swept in [&first, &second] {
-        let SweepOutcome::Done(summary) = swept else { panic!("{swept:?}") };
+    for sweep_outcome in [&first, &second] {
+        let SweepOutcome::Done(summary) = sweep_outcome else { panic!("{sweep_outcome:?}") };
         assert_eq!(summary.errors, Vec::<String>::new());
     }
     Some(settle(testbed, &prs).await)

@@ -225,23 +225,23 @@ async fn unfixed_failed_review_closes_pull_request_and_requests_another() {
 #[tokio::test]
 async fn crash_at_any_call_requests_one_pull_request() {
     let mut points = 0;
-    for how in CallFault::CRASHES {
+    for fault in CallFault::CRASHES {
         for at in 0.. {
             let testbed = Testbed::new(FakeSettings::default(), CONFIG);
             testbed.sweeping.set(false);
             let approved = issue(&testbed, 1, &["pipeline/approved"]);
             let found = issue(&testbed, 2, &["pipeline/discovered"]);
             testbed.pass(1).await;
-            let reached = sweep_with_fault(&testbed, at, how).await;
+            let reached = sweep_with_fault(&testbed, at, fault).await;
             testbed.sweeping.set(true);
             testbed.pass(40).await;
-            let place = format!("crash {how:?} call {at}");
+            let context = format!("crash {fault:?} call {at}");
             let requested: BTreeSet<String> = requests(&testbed).into_iter().collect();
-            assert_eq!(requested, BTreeSet::from([format!("backlog:{approved}:1")]), "{place}");
-            assert_eq!(pulls(&testbed).len(), 1, "{place}");
+            assert_eq!(requested, BTreeSet::from([format!("backlog:{approved}:1")]), "{context}");
+            assert_eq!(pulls(&testbed).len(), 1, "{context}");
             assert!(
                 !is_open(&testbed, &approved) && is_open(&testbed, &found),
-                "{place}: {:?}",
+                "{context}: {:?}",
                 labels(&testbed, &approved)
             );
             if !reached {
@@ -257,18 +257,18 @@ async fn crash_at_any_call_requests_one_pull_request() {
 #[tokio::test]
 async fn crash_at_any_call_posts_rejection_once() {
     let mut points = 0;
-    for how in CallFault::CRASHES {
+    for fault in CallFault::CRASHES {
         for at in (0..).step_by(2) {
             let testbed = Testbed::new(FakeSettings::default(), &format!("{CONFIG}\nbacklog.discovered_hours = 1"));
             let found = issue(&testbed, 1, &["pipeline/discovered"]);
             testbed.pass(58).await;
             testbed.sweeping.set(false);
             testbed.with(|fakes| fakes.advance(SignedDuration::from_mins(5)));
-            let reached = sweep_with_fault(&testbed, at, how).await;
+            let reached = sweep_with_fault(&testbed, at, fault).await;
             testbed.sweeping.set(true);
             testbed.pass(15).await;
             let result = (is_open(&testbed, &found), actions(&testbed, AuditedAction::CommentCreated));
-            assert_eq!(result, (false, 1), "crash {how:?} call {at}");
+            assert_eq!(result, (false, 1), "crash {fault:?} call {at}");
             if !reached {
                 break;
             }

@@ -42,9 +42,9 @@ fn requests(testbed: &Testbed) -> Vec<String> {
 
 /// Runs one sweep and its commands with a fault at call `at`, restarts the process, and waits until the lease expires. Returns
 /// whether that call was reached.
-async fn sweep_with_fault(testbed: &Testbed, at: usize, how: CallFault) -> bool {
+async fn sweep_with_fault(testbed: &Testbed, at: usize, fault: CallFault) -> bool {
     let _ = testbed.faults.take_names();
-    testbed.faults.plan(at + 1, how);
+    testbed.faults.plan(at + 1, fault);
     let now = testbed.now();
     let trigger = SweepTrigger::requested(RunId::new("stopped"), ReconcileScope::All, false, "crashing process");
     // The fault may prevent the sweep from starting.

@@ -186,14 +186,14 @@ async fn one_sweep_before_outage() -> Testbed {
 #[tokio::test]
 async fn crash_at_any_call_opens_one_outage_issue() {
     let mut points = 0;
-    for how in CallFault::CRASHES {
+    for fault in CallFault::CRASHES {
         for at in 0.. {
             let testbed = one_sweep_before_outage().await;
-            let reached = sweep_with_fault(&testbed, at, how).await;
+            let reached = sweep_with_fault(&testbed, at, fault).await;
             testbed.sweeping.set(true);
             testbed.pass(15).await;
             let issues = testbed.with(|fakes| suture_issues(fakes));
-            assert_eq!(issues.len(), 1, "crash {how:?} call {at}: {issues:?}");
+            assert_eq!(issues.len(), 1, "crash {fault:?} call {at}: {issues:?}");
             if !reached {
                 break;
             }
@@ -207,20 +207,20 @@ async fn crash_at_any_call_opens_one_outage_issue() {
 #[tokio::test]
 async fn crash_at_any_call_reports_verification_once() {
     let mut points = 0;
-    for how in CallFault::CRASHES {
+    for fault in CallFault::CRASHES {
         for at in 0.. {
             let testbed = Testbed::new(with_ops(), &CONFIG.replace("issue_repo", "comment = true, issue_repo"));
             let pr = open_and_merge(&testbed).await;
             testbed.sweeping.set(false);
             testbed.with(|fakes| fakes.advance(SignedDuration::from_mins(31)));
-            let reached = sweep_with_fault(&testbed, at, how).await;
+            let reached = sweep_with_fault(&testbed, at, fault).await;
             testbed.sweeping.set(true);
             testbed.pass(8).await;
             let result = (
                 testbed.logged(&pr, EventKind::PostMergeVerified).await.len(),
                 actions(&testbed, AuditedAction::CommentCreated),
             );
-            assert_eq!(result, (1, 1), "crash {how:?} call {at}: {:?}", testbed.faults.take_names().first());
+            assert_eq!(result, (1, 1), "crash {fault:?} call {at}: {:?}", testbed.faults.take_names().first());
             if !reached {
                 break;
             }

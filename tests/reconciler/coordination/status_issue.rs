@@ -107,18 +107,18 @@ async fn status_issue_is_updated_when_earlier_steps_fail() {
 #[tokio::test]
 async fn crash_at_any_call_opens_one_status_issue() {
     let mut points = 0;
-    for how in CallFault::CRASHES {
+    for fault in CallFault::CRASHES {
         for at in 0.. {
             let testbed = Testbed::new(with_ops(), CONFIG);
             testbed.sweeping.set(false);
             testbed.open();
             testbed.pass(2).await;
-            let reached = sweep_with_fault(&testbed, at, how).await;
+            let reached = sweep_with_fault(&testbed, at, fault).await;
             testbed.sweeping.set(true);
             testbed.pass(30).await;
             let issues = testbed.with(|fakes| suture_issues(fakes));
-            assert_eq!(issues.len(), 1, "crash {how:?} call {at}: {issues:?}");
-            assert!(issues[0].1.pinned && issues[0].1.body.contains("| MERGED | 1 |"), "crash {how:?} call {at}");
+            assert_eq!(issues.len(), 1, "crash {fault:?} call {at}: {issues:?}");
+            assert!(issues[0].1.pinned && issues[0].1.body.contains("| MERGED | 1 |"), "crash {fault:?} call {at}");
             if !reached {
                 break;
             }
