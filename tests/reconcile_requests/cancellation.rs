@@ -28,10 +28,10 @@ async fn calls(scope: impl Fn(&fakes::FakePrId) -> ReconcileScope) -> Vec<String
 async fn cancel_flag_is_read_after_query_and_verification_and_before_each_claim_and_write() {
     let reads_cancel_flag = |name: &String| name == "get LIMIT#cancel-r-1";
     let names = calls(|_| base()).await;
-    let place = |what: &str| {
+    let position_of = |what: &str| {
         names.iter().position(|name| name.contains(what)).unwrap_or_else(|| panic!("{what} in {names:#?}"))
     };
-    let (query, github) = (place("query acme/"), place("GitHub POST /graphql"));
+    let (query, github) = (position_of("query acme/"), position_of("GitHub POST /graphql"));
     assert!(names[query..github].iter().any(reads_cancel_flag), "after the query: {names:#?}");
     // The cancel flag is read immediately before every write to a pull request.
     let writes: Vec<usize> = (0..names.len()).filter(|n| names[*n].starts_with("write PR#")).collect();
@@ -57,32 +57,32 @@ async fn running_request_stops_when_cancelled_after_any_call() {
         let pr = open_stale(&testbed, 1).await.remove(0);
         testbed.faults.count_anew();
         let now = testbed.now();
-        let (over, at) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (sweep_done, cancel_sent) = (AtomicBool::new(false), AtomicBool::new(false));
         let sweeping = async {
-            let swept = testbed.sweep.sweep(&trigger("r-1", base()), now + SWEEP_TIMEOUT).await.unwrap();
-            over.store(true, Ordering::SeqCst);
-            swept
+            let sweep_outcome = testbed.sweep.sweep(&trigger("r-1", base()), now + SWEEP_TIMEOUT).await.unwrap();
+            sweep_done.store(true, Ordering::SeqCst);
+            sweep_outcome
         };
         let cancelling = async {
-            while testbed.faults.calls() < ahead && !over.load(Ordering::SeqCst) {
+            while testbed.faults.calls() < ahead && !sweep_done.load(Ordering::SeqCst) {
                 tokio::task::yield_now().await;
             }
-            if over.load(Ordering::SeqCst) {
+            if sweep_done.load(Ordering::SeqCst) {
                 return 0;
             }
-            at.store(true, Ordering::SeqCst);
+            cancel_sent.store(true, Ordering::SeqCst);
             let before = testbed.faults.take_names().len();
             let request = (&*format!("{}", base()), &RunId::new("r-1"));
             reconcile_request::cancel(&testbed.store.store, &testbed.policies, request, "maria", now).await.unwrap();
             before
         };
-        let (swept, _) = tokio::join!(sweeping, cancelling);
-        if !at.load(Ordering::SeqCst) {
+        let (sweep_outcome, _) = tokio::join!(sweeping, cancelling);
+        if !cancel_sent.load(Ordering::SeqCst) {
             break;
         }
         let names = testbed.faults.take_names();
         let late: Vec<&String> = names.iter().filter(|name| name.starts_with("write PR#")).collect();
-        let SweepOutcome::Done(summary) = swept else {
+        let SweepOutcome::Done(summary) = sweep_outcome else {
             // The request had not started, so it was removed.
             removed += 1;
             let run = run(&testbed, "r-1").await.unwrap();

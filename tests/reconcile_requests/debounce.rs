@@ -121,31 +121,32 @@ async fn newer_request_cancels_running_request_at_stage_boundary() {
         let pr = open_not_due(&testbed, 1).await.remove(0);
         testbed.faults.count_anew();
         let (scope, now) = (ReconcileScope::One(pr_id(&pr)), testbed.now());
-        let over = std::sync::atomic::AtomicBool::new(false);
+        let first_done = std::sync::atomic::AtomicBool::new(false);
         let first = async {
-            let swept = testbed.sweep.sweep(&trigger("first", scope.clone()), now + SWEEP_TIMEOUT).await.unwrap();
-            over.store(true, std::sync::atomic::Ordering::SeqCst);
-            swept
+            let sweep_outcome =
+                testbed.sweep.sweep(&trigger("first", scope.clone()), now + SWEEP_TIMEOUT).await.unwrap();
+            first_done.store(true, std::sync::atomic::Ordering::SeqCst);
+            sweep_outcome
         };
         let second = async {
             while testbed.faults.calls() < ahead {
-                if over.load(std::sync::atomic::Ordering::SeqCst) {
+                if first_done.load(std::sync::atomic::Ordering::SeqCst) {
                     return false;
                 }
                 tokio::task::yield_now().await;
             }
             let newer =
                 SweepTrigger { at: Some(now + SignedDuration::from_secs(1)), ..trigger("second", scope.clone()) };
-            let swept = testbed.sweep.sweep(&newer, now + SWEEP_TIMEOUT).await.unwrap();
-            assert!(matches!(swept, SweepOutcome::Busy { .. } | SweepOutcome::Done(_)), "{swept:?}");
+            let sweep_outcome = testbed.sweep.sweep(&newer, now + SWEEP_TIMEOUT).await.unwrap();
+            assert!(matches!(sweep_outcome, SweepOutcome::Busy { .. } | SweepOutcome::Done(_)), "{sweep_outcome:?}");
             true
         };
-        let (swept, came) = tokio::join!(first, second);
-        if !came {
+        let (sweep_outcome, arrived) = tokio::join!(first, second);
+        if !arrived {
             break;
         }
         let first = run(&testbed, "first").await.unwrap();
-        let superseded = match swept {
+        let superseded = match sweep_outcome {
             SweepOutcome::Done(summary) => summary.cancelled,
             // The first request had not started.
             SweepOutcome::Busy { .. } | SweepOutcome::DuplicateTrigger | SweepOutcome::Superseded { .. } => true,

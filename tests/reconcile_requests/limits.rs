@@ -102,9 +102,9 @@ async fn push_over_daily_limit_is_left_to_the_schedule() {
     testbed.with(|fakes| fakes.advance(SignedDuration::from_secs(10)));
     assert_eq!(testbed.sweep_now().await.requests, 1);
     let now = testbed.now();
-    let over = deliver_webhook(&testbed, "push", "d-2", &pushed(now)).await;
-    assert_eq!(over["status"], "throttled_delayed", "{over}");
-    assert!(over["reason"].as_str().unwrap().contains("left to the schedule"), "{over}");
+    let response = deliver_webhook(&testbed, "push", "d-2", &pushed(now)).await;
+    assert_eq!(response["status"], "throttled_delayed", "{response}");
+    assert!(response["reason"].as_str().unwrap().contains("left to the schedule"), "{response}");
     assert_eq!(request(&testbed, &base()).await.unwrap().waiting(), None);
     // The scheduled sweep verifies the pull requests when they are due.
     testbed.sweeping.set(true);
@@ -159,23 +159,23 @@ async fn at_most_five_requests_run_at_once() {
         reconcile_request::enqueue(&testbed.store, &testbed.policies, (scope, false), &new_request, now).await.unwrap();
     }
     testbed.with(|fakes| fakes.advance(SignedDuration::from_secs(10)));
-    let over = AtomicBool::new(false);
+    let sweep_done = AtomicBool::new(false);
     let (sweep, other) = (testbed.another_sweep(), testbed.another_sweep());
     let deadline = testbed.now() + SWEEP_TIMEOUT;
     let tick = scheduled_sweep("tick", testbed.now());
-    let swept = async {
-        let swept = sweep.sweep(&tick, deadline).await.unwrap();
-        over.store(true, Ordering::SeqCst);
-        swept
+    let sweeping = async {
+        let sweep_outcome = sweep.sweep(&tick, deadline).await.unwrap();
+        sweep_done.store(true, Ordering::SeqCst);
+        sweep_outcome
     };
     // A second process receives a request for one of them from the event bus.
-    let woken = async {
+    let requested = async {
         tokio::task::yield_now().await;
         other.sweep(&trigger("woken", scopes[8].clone()), deadline).await.unwrap()
     };
-    let watched = async {
+    let measured = async {
         let (mut most, mut of_first) = (0, 0);
-        while !over.load(Ordering::SeqCst) {
+        while !sweep_done.load(Ordering::SeqCst) {
             let mut under_way = Vec::new();
             for scope in &scopes {
                 if request(&testbed, scope).await.is_some_and(|request| request.running().is_some()) {
@@ -189,8 +189,8 @@ async fn at_most_five_requests_run_at_once() {
         }
         (most, of_first)
     };
-    let (swept, _, (most, of_first)) = tokio::join!(swept, woken, watched);
-    let SweepOutcome::Done(summary) = swept else { panic!("{swept:?}") };
+    let (sweep_outcome, _, (most, of_first)) = tokio::join!(sweeping, requested, measured);
+    let SweepOutcome::Done(summary) = sweep_outcome else { panic!("{sweep_outcome:?}") };
     println!("of ten requests at most {most} ran at once; {} completed in one sweep", summary.requests);
     assert_eq!((most, of_first), (5, 1));
     testbed.with(|fakes| fakes.advance(SignedDuration::from_mins(1)));

@@ -68,11 +68,11 @@ async fn request_of_crashed_worker_is_taken_over() {
         let prs = open_not_due(&testbed, 2).await;
         testbed.faults.plan(call + 1, CallFault::After);
         let now = testbed.now();
-        let swept = testbed.sweep.sweep(&trigger("r-1", base()), now + SWEEP_TIMEOUT).await;
+        let sweep_outcome = testbed.sweep.sweep(&trigger("r-1", base()), now + SWEEP_TIMEOUT).await;
         let crashed = testbed.faults.struck();
         testbed.faults.restart();
         if !crashed {
-            assert!(matches!(swept, Ok(SweepOutcome::Done(_))), "{swept:?}");
+            assert!(matches!(sweep_outcome, Ok(SweepOutcome::Done(_))), "{sweep_outcome:?}");
             break;
         }
         crashes += 1;
@@ -107,8 +107,9 @@ async fn request_ends_partial_after_ten_minutes() {
     // A batch is four queries of 25 pull requests: the second batch would start after nine and a half minutes.
     testbed.before_query(|fakes| fakes.advance(SignedDuration::from_secs(140)));
     let began = testbed.now();
-    let swept = testbed.sweep.sweep(&trigger("r-1", base()), began + SignedDuration::from_hours(1)).await.unwrap();
-    let SweepOutcome::Done(summary) = swept else { panic!("{swept:?}") };
+    let sweep_outcome =
+        testbed.sweep.sweep(&trigger("r-1", base()), began + SignedDuration::from_hours(1)).await.unwrap();
+    let SweepOutcome::Done(summary) = sweep_outcome else { panic!("{sweep_outcome:?}") };
     assert!(summary.partial, "{summary:?}");
     assert_eq!((summary.due, summary.verified, summary.left), (130, 100, 30));
     let took = testbed.now().duration_since(began);
@@ -143,8 +144,12 @@ async fn sweep_near_deadline_starts_no_request() {
     let testbed = Testbed::new(FakeSettings::default(), "");
     let pr = open_not_due(&testbed, 1).await.remove(0);
     let (scope, now) = (ReconcileScope::One(pr_id(&pr)), testbed.now());
-    let swept = testbed.sweep.sweep(&trigger("r-1", scope.clone()), now + SignedDuration::from_secs(70)).await.unwrap();
-    assert!(matches!(&swept, SweepOutcome::Busy { by, .. } if by == "the deadline of this sweep"), "{swept:?}");
+    let sweep_outcome =
+        testbed.sweep.sweep(&trigger("r-1", scope.clone()), now + SignedDuration::from_secs(70)).await.unwrap();
+    assert!(
+        matches!(&sweep_outcome, SweepOutcome::Busy { by, .. } if by == "the deadline of this sweep"),
+        "{sweep_outcome:?}"
+    );
     let waiting = request(&testbed, &scope).await.unwrap();
     assert_eq!(waiting.waiting().unwrap().tries, 0);
     assert_eq!(testbed.sweep_now().await.requests, 1, "the next sweep executes the request");
