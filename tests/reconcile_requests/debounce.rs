@@ -1,4 +1,4 @@
-//! Many who ask for the same: the newest by event time wins, the others say that they are superseded, and what is under way
+//! Debouncing: of several requests with one scope the newest by event time wins, the others are superseded, and a running one
 //! stops at its next stage boundary.
 
 use domain::event::EventKind;
@@ -13,87 +13,93 @@ use reconciler::{SweepOutcome, SweepTrigger};
 use serde_json::json;
 use testbed::{SWEEP_TIMEOUT, Testbed, pr_id};
 
-use crate::{base, hear, push, quiet, request, run, runs, wish};
+use crate::{base, deliver_webhook, open_not_due, push, request, run, runs, trigger};
 
 #[tokio::test]
-async fn two_hundred_pushes_in_a_minute_leave_one_evaluation_for_each_pull_request() {
-    let stage = Testbed::new(FakeSettings::default(), "");
-    let prs = quiet(&stage, 12).await;
+async fn two_hundred_pushes_cause_one_evaluation_per_pull_request() {
+    let testbed = Testbed::new(FakeSettings::default(), "");
+    let prs = open_not_due(&testbed, 12).await;
     for n in 0..200 {
-        push(&stage);
-        stage.with(|world| world.advance(SignedDuration::from_millis(300)));
-        stage.settle().await;
+        push(&testbed);
+        testbed.with(|fakes| fakes.advance(SignedDuration::from_millis(300)));
+        testbed.settle().await;
         if n == 100 {
-            // The schedule's tick comes in between.
-            assert_eq!(stage.sweep_now().await.requests, 0);
+            // A scheduled sweep runs in between.
+            assert_eq!(testbed.sweep_now().await.requests, 0);
         }
     }
-    // A person's push lands in the same second as the last, and the webhooks under way arrive.
-    stage.with(|world| world.advance(SignedDuration::from_secs(11)));
-    stage.settle().await;
+    // Wait until the remaining webhooks have arrived and the debounce time is over.
+    testbed.with(|fakes| fakes.advance(SignedDuration::from_secs(11)));
+    testbed.settle().await;
     for _ in 0..3 {
-        stage.sweep_now().await;
-        stage.with(|world| world.advance(SignedDuration::from_mins(1)));
-        stage.settle().await;
+        testbed.sweep_now().await;
+        testbed.with(|fakes| fakes.advance(SignedDuration::from_mins(1)));
+        testbed.settle().await;
     }
-    let asked = runs(&stage).await;
-    let found: Vec<_> = asked.iter().filter_map(summary_of).collect();
-    assert_eq!(asked.len(), 1, "{asked:?}");
+    let requested = runs(&testbed).await;
+    let found: Vec<_> = requested.iter().filter_map(summary_of).collect();
+    assert_eq!(requested.len(), 1, "{requested:?}");
     println!(
-        "one evaluation stands for {} pushes; the others arrived out of order, and were superseded",
+        "one evaluation covers {} pushes; the others arrived out of order and were superseded",
         found[0].stands_for
     );
     assert!((50..=200).contains(&found[0].stands_for), "{}", found[0].stands_for);
-    let regular: u32 = stage.summaries().iter().rev().take(4).map(|summary| summary.verified).sum();
-    assert_eq!((found[0].verified, regular), (12, 0), "twelve evaluations, one of each");
+    let regular: u32 = testbed.summaries().iter().rev().take(4).map(|summary| summary.verified).sum();
+    assert_eq!((found[0].verified, regular), (12, 0), "each pull request is verified once");
     for pr in &prs {
-        assert_eq!(stage.logged(pr, EventKind::BaseMoved).await.len(), 1, "{pr}");
+        assert_eq!(testbed.logged(pr, EventKind::BaseMoved).await.len(), 1, "{pr}");
     }
-    let request = request(&stage, &base()).await.unwrap();
-    assert_eq!((request.due_at(), request.waiting()), (None, None), "and nobody waits any more");
+    let request = request(&testbed, &base()).await.unwrap();
+    assert_eq!((request.due_at(), request.waiting()), (None, None), "no request is waiting");
 }
 
 #[tokio::test]
-async fn the_newest_by_event_time_wins_and_the_older_say_so() {
-    let stage = Testbed::new(FakeSettings::default(), "");
-    quiet(&stage, 1).await;
-    let (scope, now) = (base(), stage.now());
+async fn newest_event_time_supersedes_older_requests() {
+    let testbed = Testbed::new(FakeSettings::default(), "");
+    open_not_due(&testbed, 1).await;
+    let (scope, now) = (base(), testbed.now());
     let pushed = |secs: i64| {
         let at = now.as_second() + secs;
         let ReconcileScope::Base(repo, branch) = &scope else { panic!() };
         json!({"ref": format!("refs/heads/{branch}"), "deleted": false,
                "repository": {"full_name": repo.as_str(), "pushed_at": at}})
     };
-    assert_eq!(hear(&stage, "push", "d-5", &pushed(5)).await["status"], "applied");
-    let older = hear(&stage, "push", "d-3", &pushed(3)).await;
+    assert_eq!(deliver_webhook(&testbed, "push", "d-5", &pushed(5)).await["status"], "applied");
+    let older = deliver_webhook(&testbed, "push", "d-3", &pushed(3)).await;
     assert_eq!(older["status"], "superseded");
     assert!(older["reason"].as_str().unwrap().starts_with("superseded by `asked-"), "{older}");
-    assert_eq!(hear(&stage, "push", "d-9", &pushed(9)).await["status"], "applied");
-    assert_eq!(hear(&stage, "push", "d-5", &pushed(5)).await["status"], "superseded", "told again, it is older still");
-    let request = request(&stage, &scope).await.unwrap();
+    assert_eq!(deliver_webhook(&testbed, "push", "d-9", &pushed(9)).await["status"], "applied");
+    assert_eq!(
+        deliver_webhook(&testbed, "push", "d-5", &pushed(5)).await["status"],
+        "superseded",
+        "a redelivery is still older"
+    );
+    let request = request(&testbed, &scope).await.unwrap();
     let waiting = request.waiting().unwrap();
     assert_eq!((waiting.at.as_second(), waiting.stands_for), (now.as_second() + 9, 2));
 }
 
 #[tokio::test]
-async fn a_person_whose_request_is_superseded_sees_it_on_its_run() {
-    let stage = Testbed::new(FakeSettings::default(), "");
-    let pr = quiet(&stage, 1).await.remove(0);
+async fn superseded_request_is_shown_on_its_run() {
+    let testbed = Testbed::new(FakeSettings::default(), "");
+    let pr = open_not_due(&testbed, 1).await.remove(0);
     let scope = ReconcileScope::One(pr_id(&pr));
-    let ask = |name: &str, secs: i64| domain::reconcile_request::NewRequest {
+    let new_request = |name: &str, secs: i64| domain::reconcile_request::NewRequest {
         run: RunId::new(name),
-        at: stage.now() + SignedDuration::from_secs(secs),
+        at: testbed.now() + SignedDuration::from_secs(secs),
         trigger: RunTrigger::AdminApi,
         requested_by: Some("maria".to_owned()),
     };
-    let take = async |ask| {
-        reconcile_request::enqueue(&stage.store, &stage.policies, (&scope, false), &ask, stage.now()).await.unwrap()
+    let enqueue = async |new_request| {
+        reconcile_request::enqueue(&testbed.store, &testbed.policies, (&scope, false), &new_request, testbed.now())
+            .await
+            .unwrap()
     };
-    assert!(matches!(take(ask("first", 0)).await, EnqueueOutcome::Queued(_)));
-    assert!(matches!(take(ask("second", 1)).await, EnqueueOutcome::Queued(_)));
-    assert_eq!(take(ask("late", -5)).await, EnqueueOutcome::Superseded { by: RunId::new("second") });
+    assert!(matches!(enqueue(new_request("first", 0)).await, EnqueueOutcome::Queued(_)));
+    assert!(matches!(enqueue(new_request("second", 1)).await, EnqueueOutcome::Queued(_)));
+    assert_eq!(enqueue(new_request("late", -5)).await, EnqueueOutcome::Superseded { by: RunId::new("second") });
     for name in ["first", "late"] {
-        let run = run(&stage, name).await.unwrap();
+        let run = run(&testbed, name).await.unwrap();
         assert_eq!(
             (run.state, run.outcome.as_deref()),
             (RunState::Cancelled, Some("superseded by `second`")),
@@ -101,46 +107,48 @@ async fn a_person_whose_request_is_superseded_sees_it_on_its_run() {
         );
         assert_eq!(run.due_at(), None);
     }
-    assert_eq!(stage.request_sweep(&wish("first", scope.clone())).await, SweepOutcome::DuplicateTrigger);
-    assert!(matches!(stage.request_sweep(&wish("second", scope.clone())).await, SweepOutcome::Done(_)));
+    assert_eq!(testbed.request_sweep(&trigger("first", scope.clone())).await, SweepOutcome::DuplicateTrigger);
+    assert!(matches!(testbed.request_sweep(&trigger("second", scope.clone())).await, SweepOutcome::Done(_)));
 }
 
-/// A newer request comes while the first is under way, after each of its calls in turn: the first stops, the second is granted,
-/// and nothing is done twice.
+/// A newer request arrives after each call of the running one in turn: the first stops, the second completes, and no action runs
+/// twice.
 #[tokio::test]
-async fn one_under_way_is_cancelled_by_a_newer_one_at_its_next_stage_boundary() {
+async fn newer_request_cancels_running_request_at_stage_boundary() {
     let (mut stopped, mut finished) = (0, 0);
     for ahead in (6..).step_by(2) {
-        let stage = Testbed::new(FakeSettings::default(), "");
-        let pr = quiet(&stage, 1).await.remove(0);
-        stage.faults.count_anew();
-        let (scope, now) = (ReconcileScope::One(pr_id(&pr)), stage.now());
-        let over = std::sync::atomic::AtomicBool::new(false);
+        let testbed = Testbed::new(FakeSettings::default(), "");
+        let pr = open_not_due(&testbed, 1).await.remove(0);
+        testbed.faults.count_anew();
+        let (scope, now) = (ReconcileScope::One(pr_id(&pr)), testbed.now());
+        let first_done = std::sync::atomic::AtomicBool::new(false);
         let first = async {
-            let swept = stage.sweep.sweep(&wish("first", scope.clone()), now + SWEEP_TIMEOUT).await.unwrap();
-            over.store(true, std::sync::atomic::Ordering::SeqCst);
-            swept
+            let sweep_outcome =
+                testbed.sweep.sweep(&trigger("first", scope.clone()), now + SWEEP_TIMEOUT).await.unwrap();
+            first_done.store(true, std::sync::atomic::Ordering::SeqCst);
+            sweep_outcome
         };
         let second = async {
-            while stage.faults.calls() < ahead {
-                if over.load(std::sync::atomic::Ordering::SeqCst) {
+            while testbed.faults.calls() < ahead {
+                if first_done.load(std::sync::atomic::Ordering::SeqCst) {
                     return false;
                 }
                 tokio::task::yield_now().await;
             }
-            let newer = SweepTrigger { at: Some(now + SignedDuration::from_secs(1)), ..wish("second", scope.clone()) };
-            let swept = stage.sweep.sweep(&newer, now + SWEEP_TIMEOUT).await.unwrap();
-            assert!(matches!(swept, SweepOutcome::Busy { .. } | SweepOutcome::Done(_)), "{swept:?}");
+            let newer =
+                SweepTrigger { at: Some(now + SignedDuration::from_secs(1)), ..trigger("second", scope.clone()) };
+            let sweep_outcome = testbed.sweep.sweep(&newer, now + SWEEP_TIMEOUT).await.unwrap();
+            assert!(matches!(sweep_outcome, SweepOutcome::Busy { .. } | SweepOutcome::Done(_)), "{sweep_outcome:?}");
             true
         };
-        let (swept, came) = tokio::join!(first, second);
-        if !came {
+        let (sweep_outcome, arrived) = tokio::join!(first, second);
+        if !arrived {
             break;
         }
-        let first = run(&stage, "first").await.unwrap();
-        let superseded = match swept {
+        let first = run(&testbed, "first").await.unwrap();
+        let superseded = match sweep_outcome {
             SweepOutcome::Done(summary) => summary.cancelled,
-            // It had not begun yet.
+            // The first request had not started.
             SweepOutcome::Busy { .. } | SweepOutcome::DuplicateTrigger | SweepOutcome::Superseded { .. } => true,
             SweepOutcome::RateLimited(why) => panic!("{why}"),
         };
@@ -152,10 +160,10 @@ async fn one_under_way_is_cancelled_by_a_newer_one_at_its_next_stage_boundary() 
             finished += 1;
             assert_eq!(first.state, RunState::Completed);
         }
-        stage.with(|world| world.advance(SignedDuration::from_mins(1)));
-        stage.sweep_now().await;
-        assert_eq!(run(&stage, "second").await.unwrap().state, RunState::Completed, "after {ahead} calls");
+        testbed.with(|fakes| fakes.advance(SignedDuration::from_mins(1)));
+        testbed.sweep_now().await;
+        assert_eq!(run(&testbed, "second").await.unwrap().state, RunState::Completed, "after {ahead} calls");
     }
-    println!("a newer request came at {} moments: {stopped} times the older one stopped", stopped + finished);
+    println!("a newer request arrived after {} calls: {stopped} times the older one stopped", stopped + finished);
     assert!(stopped > 3, "{stopped} {finished}");
 }

@@ -1,8 +1,7 @@
-//! Seeds 003 and 002 in the simulated world, sentence by sentence: who may ask for a look before the schedule takes one, what
-//! becomes of many who ask for the same, what keeps requests within bounds, how they are stopped; and what makes Suture
-//! reliable when the same thing is told twice, too often or in vain.
+//! Reconcile requests (seed 003) and reliability (seed 002), end to end: scopes of requests, debouncing, limits, cancellation and
+//! retries, and the handling of duplicate, excessive and failing deliveries.
 
-#![expect(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test may stop, and say its figures")]
+#![expect(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "tests may panic and print their figures")]
 
 mod cancellation;
 mod debounce;
@@ -22,36 +21,36 @@ use serde_json::Value;
 use testbed::Testbed;
 use webhook::signature::sign;
 
-/// So many pull requests whose builds hang: open, healthy for an hour, and of no interest to any sweep.
-async fn quiet(stage: &Testbed, count: usize) -> Vec<FakePrId> {
-    let prs: Vec<FakePrId> = (0..count).map(|_| stage.open()).collect();
-    settled(stage, &prs).await;
+/// Opens `count` pull requests whose builds hang: not stale for an hour, so no sweep visits them.
+async fn open_not_due(testbed: &Testbed, count: usize) -> Vec<FakePrId> {
+    let prs: Vec<FakePrId> = (0..count).map(|_| testbed.open()).collect();
+    wait_until_not_due(testbed, &prs).await;
     prs
 }
 
-/// Nothing about them is due any more.
-async fn settled(stage: &Testbed, prs: &[FakePrId]) {
+/// Runs until none of the pull requests is due, and turns the schedule off.
+async fn wait_until_not_due(testbed: &Testbed, prs: &[FakePrId]) {
     for pr in prs {
-        stage.with(|world| world.force(Fault::BuildHung, pr));
+        testbed.with(|fakes| fakes.force(Fault::BuildHung, pr));
     }
-    stage.pass(5).await;
-    stage.sweeping.set(false);
-    assert_eq!(stage.sweep_now().await.due, 0, "nothing is due");
-    stage.faults.take_names();
+    testbed.pass(5).await;
+    testbed.sweeping.set(false);
+    assert_eq!(testbed.sweep_now().await.due, 0, "nothing is due");
+    testbed.faults.take_names();
 }
 
-/// So many pull requests whose checks never started: stale.
-async fn stale(stage: &Testbed, count: usize) -> Vec<FakePrId> {
-    stage.sweeping.set(false);
-    let prs: Vec<FakePrId> = (0..count).map(|_| stage.open()).collect();
+/// Opens `count` stale pull requests: their checks never started. The schedule and the Car Bridge are off.
+async fn open_stale(testbed: &Testbed, count: usize) -> Vec<FakePrId> {
+    testbed.sweeping.set(false);
+    let prs: Vec<FakePrId> = (0..count).map(|_| testbed.open()).collect();
     for pr in &prs {
-        stage.with(|world| world.force(Fault::JenkinsDeaf, pr));
+        testbed.with(|fakes| fakes.force(Fault::JenkinsDeaf, pr));
     }
-    stage.pass(2).await;
-    stage.sweep_now().await;
-    stage.pass(6).await;
-    stage.bridging.set(false);
-    stage.faults.take_names();
+    testbed.pass(2).await;
+    testbed.sweep_now().await;
+    testbed.pass(6).await;
+    testbed.bridging.set(false);
+    testbed.faults.take_names();
     prs
 }
 
@@ -61,13 +60,13 @@ fn base() -> ReconcileScope {
     ReconcileScope::Base(repo.name.parse().unwrap(), repo.base)
 }
 
-/// Somebody pushes to it.
-fn push(stage: &Testbed) {
-    stage.with(|world| world.push_base(&FakeSettings::default().repos[0].name));
+/// Pushes to the first repository's base branch.
+fn push(testbed: &Testbed) {
+    testbed.with(|fakes| fakes.push_base(&FakeSettings::default().repos[0].name));
 }
 
-/// GitHub delivers something; answers what is answered.
-async fn hear(stage: &Testbed, event: &str, delivery: &str, payload: &Value) -> Value {
+/// Delivers a signed GitHub webhook and returns the response body.
+async fn deliver_webhook(testbed: &Testbed, event: &str, delivery: &str, payload: &Value) -> Value {
     let body = payload.to_string();
     let request = http::Request::builder()
         .method("POST")
@@ -76,24 +75,24 @@ async fn hear(stage: &Testbed, event: &str, delivery: &str, payload: &Value) -> 
         .header("x-github-event", event)
         .header("x-github-delivery", delivery);
     let (parts, ()) = request.body(()).unwrap().into_parts();
-    let answer = stage.webhook.handle(&parts, body.as_bytes(), stage.now()).await;
-    serde_json::from_str(answer.body()).unwrap()
+    let response = testbed.webhook.handle(&parts, body.as_bytes(), testbed.now()).await;
+    serde_json::from_str(response.body()).unwrap()
 }
 
-async fn request(stage: &Testbed, scope: &ReconcileScope) -> Option<ReconcileRequest> {
-    reconcile_request::load(&stage.store.store, &ReconcileRequest::key_of(scope, false), stage.now()).await.unwrap()
+async fn request(testbed: &Testbed, scope: &ReconcileScope) -> Option<ReconcileRequest> {
+    reconcile_request::load(&testbed.store.store, &ReconcileRequest::key_of(scope, false), testbed.now()).await.unwrap()
 }
 
-async fn run(stage: &Testbed, id: &str) -> Option<Run> {
-    queries::runs(&stage.store.store, &[RunId::new(id)], stage.now()).await.unwrap().pop()
+async fn run(testbed: &Testbed, id: &str) -> Option<Run> {
+    queries::runs(&testbed.store.store, &[RunId::new(id)], testbed.now()).await.unwrap().pop()
 }
 
-/// The runs of requests that have begun, the newest first.
-async fn runs(stage: &Testbed) -> Vec<Run> {
-    let runs = queries::runs_of(&stage.store.store, None, None, 500, stage.now()).await.unwrap().entries;
+/// The runs of started requests, newest first.
+async fn runs(testbed: &Testbed) -> Vec<Run> {
+    let runs = queries::runs_of(&testbed.store.store, None, None, 500, testbed.now()).await.unwrap().entries;
     runs.into_iter().filter(|run| run.request.is_some()).collect()
 }
 
-fn wish(name: &str, scope: ReconcileScope) -> SweepTrigger {
+fn trigger(name: &str, scope: ReconcileScope) -> SweepTrigger {
     SweepTrigger::requested(RunId::new(name), scope, false, format!("process of {name}"))
 }

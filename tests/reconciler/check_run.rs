@@ -1,5 +1,5 @@
-//! The living check run through the whole loop: webhooks, sweeps and the Car Bridge keep it true, people press its buttons, and
-//! however a process dies, there is one on each head.
+//! Suture's check run, end to end: webhooks, sweeps and the Car Bridge update it, its action buttons are commands, and a crash at
+//! any call still leaves exactly one check run per head commit.
 
 use domain::event::EventKind;
 use domain::state::State;
@@ -10,68 +10,71 @@ use fakes::{
 use jiff::SignedDuration;
 use testbed::{CallFault, Testbed};
 
-const ON: &str = "[check_run]\nenabled = true";
+const ENABLED: &str = "[check_run]\nenabled = true";
 
-fn ours(world: &Fakes, pr: &FakePrId) -> Vec<FakeCheckRun> {
-    world.check_runs(pr).iter().filter(|run| run.name == CHECK_RUN_NAME).cloned().collect()
+fn suture_check_runs(fakes: &Fakes, pr: &FakePrId) -> Vec<FakeCheckRun> {
+    fakes.check_runs(pr).iter().filter(|run| run.name == CHECK_RUN_NAME).cloned().collect()
 }
 
-/// A world whose Jenkins tells GitHub why a build failed.
-fn telling() -> FakeSettings {
+/// Jenkins publishes its build result as a check run, with the failure text.
+fn jenkins_reports_check_runs() -> FakeSettings {
     let repos = vec![RepoSettings { reports: JenkinsReporting::CheckRun, ..RepoSettings::new("acme/payments") }];
     FakeSettings { repos, ..FakeSettings::default() }
 }
 
-/// The one on the head.
-fn one(stage: &Testbed, pr: &FakePrId) -> FakeCheckRun {
-    let mut runs = stage.with(|world| ours(world, pr));
-    assert_eq!(runs.len(), 1, "one on each head: {runs:?}");
+/// Suture's check run on the head commit; panics unless there is exactly one.
+fn head_check_run(testbed: &Testbed, pr: &FakePrId) -> FakeCheckRun {
+    let mut runs = testbed.with(|fakes| suture_check_runs(fakes, pr));
+    assert_eq!(runs.len(), 1, "expected one check run on the head: {runs:?}");
     runs.remove(0)
 }
 
-fn done(stage: &Testbed, action: AuditedAction) -> usize {
-    stage.with(|world| world.audit_by("suture[bot]").filter(|effect| effect.action == action).count())
+fn count_actions(testbed: &Testbed, action: AuditedAction) -> usize {
+    testbed.with(|fakes| fakes.audit_by("suture[bot]").filter(|effect| effect.action == action).count())
 }
 
-/// A person presses a button, and everything that follows at once happens.
-async fn press(stage: &Testbed, pr: &FakePrId, button: &str, by: &str) {
+/// A person presses an action button of the check run; one minute passes.
+async fn press_button(testbed: &Testbed, pr: &FakePrId, button: &str, by: &str) {
     assert!(
-        stage.with(|world| world.person_presses(pr, CHECK_RUN_NAME, button, by)),
+        testbed.with(|fakes| fakes.person_presses(pr, CHECK_RUN_NAME, button, by)),
         "{button}: {:?}",
-        one(stage, pr).actions
+        head_check_run(testbed, pr).actions
     );
-    stage.pass(1).await;
+    testbed.pass(1).await;
 }
 
 #[tokio::test]
-async fn it_tells_a_life_that_is_healed_and_leaves_no_comment() {
-    let stage = Testbed::new(telling(), ON);
-    let pr = stage.open();
-    stage.with(|world| world.force(Fault::AgentLost, &pr));
-    let mut told: Vec<(String, Option<String>, String)> = Vec::new();
-    let merged = stage
-        .until(240, async |stage| {
-            if let [run] = &stage.with(|world| ours(world, &pr))[..] {
+async fn check_run_shows_each_state_until_merge_without_comments() {
+    let testbed = Testbed::new(jenkins_reports_check_runs(), ENABLED);
+    let pr = testbed.open();
+    testbed.with(|fakes| fakes.force(Fault::AgentLost, &pr));
+    let mut shown: Vec<(String, Option<String>, String)> = Vec::new();
+    let merged = testbed
+        .until(240, async |testbed| {
+            if let [run] = &testbed.with(|fakes| suture_check_runs(fakes, &pr))[..] {
                 let now = (run.title.clone(), run.conclusion.clone(), run.summary.clone());
-                if told.last() != Some(&now) {
-                    told.push(now);
+                if shown.last() != Some(&now) {
+                    shown.push(now);
                 }
             }
-            stage.state(&pr).await == Some(State::Merged)
+            testbed.state(&pr).await == Some(State::Merged)
         })
         .await;
-    assert!(merged, "{:?}", stage.kinds(&pr).await);
-    stage.pass(2).await;
-    let last = one(&stage, &pr);
+    assert!(merged, "{:?}", testbed.kinds(&pr).await);
+    testbed.pass(2).await;
+    let last = head_check_run(&testbed, &pr);
     assert_eq!((last.title.as_str(), last.conclusion.as_deref()), ("It is merged", Some("success")));
     assert_eq!(last.actions, Vec::<String>::new());
-    let titles: Vec<&str> = told.iter().map(|(title, ..)| title.as_str()).collect();
+    let titles: Vec<&str> = shown.iter().map(|(title, ..)| title.as_str()).collect();
     for title in ["Checks are running", "Checks failed", "Checks are running; remedy in progress: run the checks again"]
     {
         assert!(titles.contains(&title), "{title}: {titles:?}");
     }
-    assert!(told.iter().all(|(_, conclusion, _)| conclusion.is_some()), "nothing ever waits for it: {told:?}");
-    let failed = told.iter().find(|(title, ..)| title == "Checks failed").unwrap();
+    assert!(
+        shown.iter().all(|(_, conclusion, _)| conclusion.is_some()),
+        "the check run always has a conclusion, so it blocks no merge: {shown:?}"
+    );
+    let failed = shown.iter().find(|(title, ..)| title == "Checks failed").unwrap();
     for part in [
         "**CHECKS_FAILED** (TRANSIENT)",
         "transient by rule",
@@ -81,115 +84,138 @@ async fn it_tells_a_life_that_is_healed_and_leaves_no_comment() {
     ] {
         assert!(failed.2.contains(part), "{part}: {}", failed.2);
     }
-    assert_eq!((done(&stage, AuditedAction::CheckRunCreated), done(&stage, AuditedAction::CommentCreated)), (1, 0));
-    println!(
-        "{} updates in a life of {} events",
-        done(&stage, AuditedAction::CheckRunUpdated),
-        stage.log(&pr).await.len()
+    assert_eq!(
+        (
+            count_actions(&testbed, AuditedAction::CheckRunCreated),
+            count_actions(&testbed, AuditedAction::CommentCreated)
+        ),
+        (1, 0)
     );
-    assert!(done(&stage, AuditedAction::CheckRunUpdated) <= 14, "{}", done(&stage, AuditedAction::CheckRunUpdated));
+    println!(
+        "{} check run updates for {} events",
+        count_actions(&testbed, AuditedAction::CheckRunUpdated),
+        testbed.log(&pr).await.len()
+    );
+    assert!(
+        count_actions(&testbed, AuditedAction::CheckRunUpdated) <= 14,
+        "{}",
+        count_actions(&testbed, AuditedAction::CheckRunUpdated)
+    );
 }
 
 #[tokio::test]
-async fn off_means_off() {
-    let stage = Testbed::new(FakeSettings::default(), "");
-    let pr = stage.open();
-    stage.pass(60).await;
-    assert_eq!(stage.state(&pr).await, Some(State::Merged));
-    assert_eq!(done(&stage, AuditedAction::CheckRunCreated), 0);
+async fn check_run_is_not_created_when_disabled() {
+    let testbed = Testbed::new(FakeSettings::default(), "");
+    let pr = testbed.open();
+    testbed.pass(60).await;
+    assert_eq!(testbed.state(&pr).await, Some(State::Merged));
+    assert_eq!(count_actions(&testbed, AuditedAction::CheckRunCreated), 0);
 }
 
 #[tokio::test]
-async fn it_is_changed_only_on_change() {
-    let stage = Testbed::new(FakeSettings::default(), &format!("{ON}\n[thresholds_minutes]\nchecks_running = 600"));
-    let pr = stage.open();
-    stage.with(|world| world.force(Fault::BuildHung, &pr));
-    stage.pass(10).await;
-    let (before, text) = (done(&stage, AuditedAction::CheckRunUpdated), one(&stage, &pr).summary);
+async fn check_run_is_updated_only_on_change() {
+    let testbed =
+        Testbed::new(FakeSettings::default(), &format!("{ENABLED}\n[thresholds_minutes]\nchecks_running = 600"));
+    let pr = testbed.open();
+    testbed.with(|fakes| fakes.force(Fault::BuildHung, &pr));
+    testbed.pass(10).await;
+    let (before, text) =
+        (count_actions(&testbed, AuditedAction::CheckRunUpdated), head_check_run(&testbed, &pr).summary);
     for _ in 0..10 {
-        stage.with(|world| world.push_base("acme/payments"));
-        stage.pass(5).await;
+        testbed.with(|fakes| fakes.push_base("acme/payments"));
+        testbed.pass(5).await;
     }
-    assert!(stage.logged(&pr, EventKind::BaseMoved).await.len() >= 5, "it was written, and asked GitHub about");
-    assert_eq!((done(&stage, AuditedAction::CheckRunUpdated), one(&stage, &pr).summary), (before, text));
+    assert!(testbed.logged(&pr, EventKind::BaseMoved).await.len() >= 5, "the record changed and was verified");
+    assert_eq!(
+        (count_actions(&testbed, AuditedAction::CheckRunUpdated), head_check_run(&testbed, &pr).summary),
+        (before, text)
+    );
 }
 
 #[tokio::test]
-async fn a_person_who_is_needed_is_called_there_and_by_mail_and_nowhere_else() {
-    let stage = Testbed::new(FakeSettings::default(), ON);
-    let pr = stage.open();
-    stage.with(|world| world.force(Fault::RealTestFailure, &pr));
-    assert!(stage.until(180, async |stage| stage.state(&pr).await == Some(State::NeedsIntervention)).await);
-    stage.pass(1).await;
-    let run = one(&stage, &pr);
+async fn escalation_sets_action_required_and_sends_one_mail_without_comment() {
+    let testbed = Testbed::new(FakeSettings::default(), ENABLED);
+    let pr = testbed.open();
+    testbed.with(|fakes| fakes.force(Fault::RealTestFailure, &pr));
+    assert!(testbed.until(180, async |testbed| testbed.state(&pr).await == Some(State::NeedsIntervention)).await);
+    testbed.pass(1).await;
+    let run = head_check_run(&testbed, &pr);
     assert_eq!((run.conclusion.as_deref(), run.title.as_str()), (Some("action_required"), "A person is needed"));
     assert!(run.summary.contains("Rule 4 (CHECKS FAILED — PERSISTENT)"), "{}", run.summary);
-    assert_eq!((stage.mails().len(), done(&stage, AuditedAction::CommentCreated)), (1, 0));
-    // A push is a new head, with a check run of its own.
-    stage.with(|world| world.person_pushes(&pr, "danny"));
-    stage.pass(3).await;
-    let fresh = one(&stage, &pr);
+    assert_eq!((testbed.mails().len(), count_actions(&testbed, AuditedAction::CommentCreated)), (1, 0));
+    // A push creates a new head commit with its own check run.
+    testbed.with(|fakes| fakes.person_pushes(&pr, "danny"));
+    testbed.pass(3).await;
+    let fresh = head_check_run(&testbed, &pr);
     assert_ne!(fresh.id, run.id);
     assert_eq!(fresh.conclusion.as_deref(), Some("neutral"), "{fresh:?}");
-    assert_eq!(done(&stage, AuditedAction::CheckRunCreated), 2);
+    assert_eq!(count_actions(&testbed, AuditedAction::CheckRunCreated), 2);
 }
 
 #[tokio::test]
-async fn a_press_is_a_command_with_the_usual_permission() {
-    let stage = Testbed::new(telling(), &format!("{ON}\n[thresholds_minutes]\nchecks_failed = 600"));
-    let pr = stage.open();
-    stage.with(|world| world.force(Fault::AgentLost, &pr));
-    assert!(stage.until(60, async |stage| stage.state(&pr).await == Some(State::ChecksFailed)).await);
-    stage.pass(1).await;
-    assert_eq!(one(&stage, &pr).actions, ["rebuild", "hold", "explain"]);
+async fn check_run_action_requires_write_permission() {
+    let testbed =
+        Testbed::new(jenkins_reports_check_runs(), &format!("{ENABLED}\n[thresholds_minutes]\nchecks_failed = 600"));
+    let pr = testbed.open();
+    testbed.with(|fakes| fakes.force(Fault::AgentLost, &pr));
+    assert!(testbed.until(60, async |testbed| testbed.state(&pr).await == Some(State::ChecksFailed)).await);
+    testbed.pass(1).await;
+    assert_eq!(head_check_run(&testbed, &pr).actions, ["rebuild", "hold", "explain"]);
 
-    press(&stage, &pr, "hold", "guest").await;
-    assert!(!stage.record(&pr).await.hold, "reading is not enough");
-    let text = one(&stage, &pr).summary;
+    press_button(&testbed, &pr, "hold", "guest").await;
+    assert!(!testbed.record(&pr).await.hold, "read permission is not enough");
+    let text = head_check_run(&testbed, &pr).summary;
     assert!(text.contains("guest asked for `/hold`, but Suture refused: `/hold` needs write permission"), "{text}");
 
-    press(&stage, &pr, "hold", "danny").await;
-    assert!(stage.record(&pr).await.hold);
-    assert_eq!(one(&stage, &pr).actions, ["rebuild", "resume", "explain"]);
-    press(&stage, &pr, "resume", "danny").await;
-    assert!(!stage.record(&pr).await.hold);
-    press(&stage, &pr, "explain", "danny").await;
-    let text = one(&stage, &pr).summary;
+    press_button(&testbed, &pr, "hold", "danny").await;
+    assert!(testbed.record(&pr).await.hold);
+    assert_eq!(head_check_run(&testbed, &pr).actions, ["rebuild", "resume", "explain"]);
+    press_button(&testbed, &pr, "resume", "danny").await;
+    assert!(!testbed.record(&pr).await.hold);
+    press_button(&testbed, &pr, "explain", "danny").await;
+    let text = head_check_run(&testbed, &pr).summary;
     assert!(text.contains("danny asked for `/explain`.") && text.contains("Rule 3"), "{text}");
 
-    press(&stage, &pr, "rebuild", "danny").await;
-    let asked = stage.logged(&pr, EventKind::CommandReceived).await;
-    let said: Vec<_> = asked.iter().map(|event| (event.payload.by.as_deref(), event.payload.name.as_deref())).collect();
-    assert_eq!(said.last(), Some(&(Some("danny"), Some("/rebuild"))), "{said:?}");
-    assert!(stage.until(120, async |stage| stage.state(&pr).await == Some(State::Merged)).await);
-    assert_eq!(stage.record(&pr).await.retry_counts.rebuild, 0, "a person's rebuild spends no budget");
-    assert_eq!((done(&stage, AuditedAction::CommentCreated), done(&stage, AuditedAction::ReactionAdded)), (0, 0));
-    assert!(!stage.with(|world| world.person_presses(&pr, CHECK_RUN_NAME, "rebuild", "danny")), "merged: no buttons");
+    press_button(&testbed, &pr, "rebuild", "danny").await;
+    let received = testbed.logged(&pr, EventKind::CommandReceived).await;
+    let commands: Vec<_> =
+        received.iter().map(|event| (event.payload.by.as_deref(), event.payload.name.as_deref())).collect();
+    assert_eq!(commands.last(), Some(&(Some("danny"), Some("/rebuild"))), "{commands:?}");
+    assert!(testbed.until(120, async |testbed| testbed.state(&pr).await == Some(State::Merged)).await);
+    assert_eq!(testbed.record(&pr).await.retry_counts.rebuild, 0, "a rebuild requested by a person uses no budget");
+    assert_eq!(
+        (count_actions(&testbed, AuditedAction::CommentCreated), count_actions(&testbed, AuditedAction::ReactionAdded)),
+        (0, 0)
+    );
+    assert!(
+        !testbed.with(|fakes| fakes.person_presses(&pr, CHECK_RUN_NAME, "rebuild", "danny")),
+        "a merged pull request has no buttons"
+    );
 }
 
 #[tokio::test]
-async fn a_press_that_github_delivers_twice_is_one() {
-    let stage = Testbed::new(FakeSettings::default(), ON);
-    let pr = stage.open();
-    stage.with(|world| world.force(Fault::BuildHung, &pr));
-    stage.pass(5).await;
-    stage.with(|world| world.force(Fault::WebhookDoubled, &pr));
-    press(&stage, &pr, "hold", "danny").await;
-    stage.pass(5).await;
-    assert_eq!(stage.logged(&pr, EventKind::CommandReceived).await.len(), 1);
+async fn duplicate_action_delivery_runs_command_once() {
+    let testbed = Testbed::new(FakeSettings::default(), ENABLED);
+    let pr = testbed.open();
+    testbed.with(|fakes| fakes.force(Fault::BuildHung, &pr));
+    testbed.pass(5).await;
+    testbed.with(|fakes| fakes.force(Fault::WebhookDoubled, &pr));
+    press_button(&testbed, &pr, "hold", "danny").await;
+    testbed.pass(5).await;
+    assert_eq!(testbed.logged(&pr, EventKind::CommandReceived).await.len(), 1);
 }
 
 #[tokio::test]
-async fn it_is_never_a_signal_not_even_where_the_base_requires_it() {
+async fn own_check_run_is_never_a_signal_even_if_required() {
     let contexts = ["continuous-integration/jenkins/pr-merge", "policy-bot: main", CHECK_RUN_NAME];
     let required = contexts.map(|context| RequiredContext { context: context.to_owned(), app_id: None }).to_vec();
     let repos = vec![RepoSettings { required, ..RepoSettings::new("acme/payments") }];
-    let stage = Testbed::new(FakeSettings { repos, ..FakeSettings::default() }, ON);
-    let pr = stage.open();
-    stage.with(|world| world.force(Fault::PolicyAsleep, &pr));
-    let merged = stage
-        .until(240, async |stage| {
-            if let Some(record) = stage.find(&pr).await {
+    let testbed = Testbed::new(FakeSettings { repos, ..FakeSettings::default() }, ENABLED);
+    let pr = testbed.open();
+    testbed.with(|fakes| fakes.force(Fault::PolicyAsleep, &pr));
+    let merged = testbed
+        .until(240, async |testbed| {
+            if let Some(record) = testbed.find(&pr).await {
                 assert!(
                     record.signals.checks.iter().all(|check| check.name != CHECK_RUN_NAME),
                     "{:?}",
@@ -201,46 +227,49 @@ async fn it_is_never_a_signal_not_even_where_the_base_requires_it() {
                     record.required_checks
                 );
             }
-            stage.state(&pr).await == Some(State::Merged)
+            testbed.state(&pr).await == Some(State::Merged)
         })
         .await;
-    assert!(merged, "{:?}", stage.kinds(&pr).await);
-    assert!(!stage.logged(&pr, EventKind::RemediationRetriggerPolicy).await.is_empty(), "it was swept and verified");
+    assert!(merged, "{:?}", testbed.kinds(&pr).await);
+    assert!(
+        !testbed.logged(&pr, EventKind::RemediationRetriggerPolicy).await.is_empty(),
+        "the pull request was swept and verified"
+    );
 }
 
-/// From its opening to its failure, the process is stopped at every call, in each of three ways.
+/// Crashes the process at every call between opening and failing checks, in each of three ways.
 #[tokio::test]
-async fn however_a_process_dies_there_is_one_and_it_tells_the_truth() {
-    let play = async |stop: Option<(usize, CallFault)>| {
-        let stage = Testbed::new(FakeSettings::default(), ON);
-        let pr = stage.open();
-        stage.with(|world| world.force(Fault::RealTestFailure, &pr));
-        stage.faults.count_anew();
-        stage.faults.take_names();
-        if let Some((at, how)) = stop {
-            stage.faults.plan(at + 1, how);
+async fn crash_at_any_call_leaves_one_correct_check_run() {
+    let simulate = async |stop: Option<(usize, CallFault)>| {
+        let testbed = Testbed::new(FakeSettings::default(), ENABLED);
+        let pr = testbed.open();
+        testbed.with(|fakes| fakes.force(Fault::RealTestFailure, &pr));
+        testbed.faults.count_anew();
+        testbed.faults.take_names();
+        if let Some((at, fault)) = stop {
+            testbed.faults.plan(at + 1, fault);
         }
         for _ in 0..6 {
-            stage.with(|world| world.advance(SignedDuration::from_secs(30)));
-            stage.settle().await;
+            testbed.with(|fakes| fakes.advance(SignedDuration::from_secs(30)));
+            testbed.settle().await;
         }
-        let names = stage.faults.take_names();
-        stage.faults.restart();
-        stage.pass(40).await;
-        (stage, pr, names)
+        let names = testbed.faults.take_names();
+        testbed.faults.restart();
+        testbed.pass(40).await;
+        (testbed, pr, names)
     };
-    let (stage, pr, names) = play(None).await;
-    let expected = one(&stage, &pr);
+    let (testbed, pr, names) = simulate(None).await;
+    let expected = head_check_run(&testbed, &pr);
     let mut points = 0;
     for (at, name) in names.iter().enumerate() {
-        for how in CallFault::CRASHES {
-            let (stage, pr, _) = play(Some((at, how))).await;
-            let found = one(&stage, &pr);
-            assert_eq!((&found.title, &found.conclusion), (&expected.title, &expected.conclusion), "{how:?} {name}");
-            assert_eq!(done(&stage, AuditedAction::CheckRunCreated), 1, "{how:?} {name}");
+        for fault in CallFault::CRASHES {
+            let (testbed, pr, _) = simulate(Some((at, fault))).await;
+            let found = head_check_run(&testbed, &pr);
+            assert_eq!((&found.title, &found.conclusion), (&expected.title, &expected.conclusion), "{fault:?} {name}");
+            assert_eq!(count_actions(&testbed, AuditedAction::CheckRunCreated), 1, "{fault:?} {name}");
             points += 1;
         }
     }
-    println!("{points} points");
+    println!("{points} crash points");
     assert!(points > 60, "{points}");
 }

@@ -1,5 +1,5 @@
-//! Each row of the classifier, through the whole loop: something goes wrong in the world, the sweep finds out, the Car Bridge
-//! does what was claimed, and the pull request moves on, or a person is called.
+//! Every diagnosis rule, end to end: a fault occurs, the sweep diagnoses it, the Car Bridge runs the claimed remedy, and the pull
+//! request merges or is escalated.
 
 use domain::event::{Event, EventKind, FactKind};
 use domain::signals::{MergeReport, RenewalMark};
@@ -9,21 +9,21 @@ use platform::engine::Engine;
 use platform::sweep_summary::SweepSummary;
 use testbed::{Testbed, pr_id};
 
-use crate::On;
+use crate::Backend;
 
-/// Each rule on the store in memory; of each family one on DynamoDB.
+/// Runs every rule on the in-memory store, and one rule per remedy on DynamoDB.
 macro_rules! rules {
     (memory: [$($rule:ident,)*], dynoxide: [$($real:ident,)*]) => {
         mod memory {
             $(#[tokio::test]
             async fn $rule() {
-                super::$rule(super::On::Memory).await;
+                super::$rule(super::Backend::Memory).await;
             })*
         }
         mod dynoxide {
             $(#[tokio::test]
             async fn $real() {
-                super::$real(super::On::Dynoxide).await;
+                super::$real(super::Backend::Dynoxide).await;
             })*
         }
     };
@@ -31,92 +31,93 @@ macro_rules! rules {
 
 rules!(
     memory: [
-    rule_1_a_conflict_gets_a_fresh_pull_request,
-    rule_2_a_branch_behind_a_strict_base_is_updated,
-    rule_3_a_lost_agent_is_worth_a_rebuild,
-    rule_4_a_broken_test_is_a_persons,
-    rule_5_policy_bot_is_woken,
-    rule_6_separation_of_duties_is_checked_once_more,
-    rule_7_a_wrong_policy_is_a_persons,
-    rule_8_approver_bot_is_woken,
-    rule_9_automerge_bot_is_woken,
-    rule_9a_checks_that_never_started_are_started,
-    rule_9b_a_hung_build_is_stopped_first,
-    rule_9b_a_hung_build_is_found_although_it_began_before_we_knew_its_head,
-    rule_9b_a_build_whose_report_was_lost_is_done_again,
-    rule_9b_a_jenkins_that_cannot_be_asked_three_times_is_a_persons,
-    rule_9c_a_merge_that_never_finished_is_begun_again,
-    rule_10_what_is_in_its_normal_time_is_left_alone,
-    rule_11_what_no_rule_knows_is_a_persons,
-    rule_0_nothing_is_done_while_github_does_not_know,
-    required_checks_may_stand_in_a_ruleset,
-    heads_of_one_base_are_brought_up_to_date_one_after_the_other,
-    whoever_waits_for_a_turn_does_not_read_the_whole_line,
-    a_hung_build_is_built_again_although_jenkins_fell_silent_after_stopping_it,
+    rule_1_replaces_conflicting_pull_request,
+    rule_2_updates_branch_behind_strict_base,
+    rule_3_rebuilds_after_lost_agent,
+    rule_4_escalates_on_broken_test,
+    rule_5_retriggers_policy_bot,
+    rule_6_rechecks_separation_of_duties,
+    rule_7_escalates_on_wrong_policy,
+    rule_8_retriggers_approver_bot,
+    rule_9_retriggers_automerge_bot,
+    rule_9a_starts_checks_that_never_started,
+    rule_9b_stops_hung_build_before_rebuild,
+    rule_9b_finds_hung_build_started_before_first_webhook,
+    rule_9b_rebuilds_when_build_report_is_lost,
+    rule_9b_escalates_after_three_unanswered_jenkins_requests,
+    rule_9c_restarts_unfinished_merge,
+    rule_10_takes_no_action_within_normal_time,
+    rule_11_escalates_when_no_rule_matches,
+    rule_0_takes_no_action_while_mergeable_is_unknown,
+    required_checks_are_read_from_ruleset,
+    branches_of_one_base_are_updated_one_at_a_time,
+    update_queue_is_read_once_per_sweep,
+    hung_build_is_rebuilt_when_stop_response_is_lost,
     ],
     dynoxide: [
-    rule_1_a_conflict_gets_a_fresh_pull_request,
-    rule_2_a_branch_behind_a_strict_base_is_updated,
-    rule_3_a_lost_agent_is_worth_a_rebuild,
-    rule_4_a_broken_test_is_a_persons,
-    rule_5_policy_bot_is_woken,
-    rule_6_separation_of_duties_is_checked_once_more,
-    rule_8_approver_bot_is_woken,
-    rule_9_automerge_bot_is_woken,
-    rule_9a_checks_that_never_started_are_started,
-    rule_9b_a_hung_build_is_stopped_first,
+    rule_1_replaces_conflicting_pull_request,
+    rule_2_updates_branch_behind_strict_base,
+    rule_3_rebuilds_after_lost_agent,
+    rule_4_escalates_on_broken_test,
+    rule_5_retriggers_policy_bot,
+    rule_6_rechecks_separation_of_duties,
+    rule_8_retriggers_approver_bot,
+    rule_9_retriggers_automerge_bot,
+    rule_9a_starts_checks_that_never_started,
+    rule_9b_stops_hung_build_before_rebuild,
     ]
 );
 
-/// A bot that sleeps until it is woken.
-fn sleepy() -> FakeSettings {
-    let for_ever = 30 * 24 * 3_600_000;
+/// Bots with the `…Asleep` fault react only when they are retriggered.
+fn bots_never_react() -> FakeSettings {
+    let forever_ms = 30 * 24 * 3_600_000;
     FakeSettings {
-        timing: FakeTiming { asleep_ms: (for_ever, for_ever), ..FakeTiming::default() },
+        timing: FakeTiming { asleep_ms: (forever_ms, forever_ms), ..FakeTiming::default() },
         ..FakeSettings::default()
     }
 }
 
-/// A pull request that a fault strikes, and the first remedy claimed for it: the rule's title, the command.
-async fn struck(stage: &Testbed, fault: Option<Fault>, minutes: i64) -> (FakePrId, String, &'static str) {
-    let pr = stage.open();
+/// Opens a pull request with a fault; returns it with the first claimed remedy: the rule's title and the command.
+async fn open_with_fault(testbed: &Testbed, fault: Option<Fault>, minutes: i64) -> (FakePrId, String, &'static str) {
+    let pr = testbed.open();
     if let Some(fault) = fault {
-        stage.with(|world| world.force(fault, &pr));
+        testbed.with(|fakes| fakes.force(fault, &pr));
     }
-    let (rule, command) = first_remedy(stage, &pr, minutes).await;
+    let (rule, command) = first_remedy(testbed, &pr, minutes).await;
     (pr, rule, command)
 }
 
-async fn first_remedy(stage: &Testbed, pr: &FakePrId, minutes: i64) -> (String, &'static str) {
-    let claimed = stage.until(minutes, async |stage| !stage.commands().is_empty()).await;
-    assert!(claimed, "nothing was claimed: {:?} {:?}", stage.kinds(pr).await, stage.summaries().last());
-    let (number, command, _) = stage.commands()[0].clone();
+async fn first_remedy(testbed: &Testbed, pr: &FakePrId, minutes: i64) -> (String, &'static str) {
+    let claimed = testbed.until(minutes, async |testbed| !testbed.commands().is_empty()).await;
+    assert!(claimed, "no remedy was claimed: {:?} {:?}", testbed.kinds(pr).await, testbed.summaries().last());
+    let (number, command, _) = testbed.commands()[0].clone();
     assert_eq!(number, pr.number);
-    let log = stage.log(pr).await;
+    let log = testbed.log(pr).await;
     let news = [EventKind::RemediationAccepted, EventKind::RemediationEnded];
     let claims = |event: &&Event| event.kind.name().starts_with("REMEDIATION_") && !news.contains(&event.kind);
     let claim = log.iter().find(claims).unwrap();
     (claim.payload.name.clone().unwrap_or_default(), command)
 }
 
-/// It is healed: merged, by the automerge bot, without a person.
-async fn heals(stage: &Testbed, pr: &FakePrId, minutes: i64) {
-    let merged = stage.until(minutes, async |stage| stage.state(pr).await == Some(State::Merged)).await;
-    assert!(merged, "{:?} {:?}", stage.state(pr).await, stage.kinds(pr).await);
-    assert!(stage.with(|world| world.is_merged(pr)));
-    assert_eq!(stage.mails(), []);
+/// The pull request is merged by the automerge bot, and no mail is sent.
+async fn assert_merges(testbed: &Testbed, pr: &FakePrId, minutes: i64) {
+    let merged = testbed.until(minutes, async |testbed| testbed.state(pr).await == Some(State::Merged)).await;
+    assert!(merged, "{:?} {:?}", testbed.state(pr).await, testbed.kinds(pr).await);
+    assert!(testbed.with(|fakes| fakes.is_merged(pr)));
+    assert_eq!(testbed.mails(), []);
 }
 
-/// A person is called, by this rule.
-async fn calls_a_person(stage: &Testbed, fault: Fault, title: &str) {
-    let pr = stage.open();
-    stage.with(|world| world.force(fault, &pr));
-    let escalated = stage.until(180, async |stage| stage.state(&pr).await == Some(State::NeedsIntervention)).await;
-    assert!(escalated, "{:?}", stage.kinds(&pr).await);
-    let events = stage.logged(&pr, EventKind::EscalatedNeedsIntervention).await;
+/// The rule with this title escalates, without a remedy and with one mail.
+async fn assert_escalates(testbed: &Testbed, fault: Fault, title: &str) {
+    let pr = testbed.open();
+    testbed.with(|fakes| fakes.force(fault, &pr));
+    let escalated =
+        testbed.until(180, async |testbed| testbed.state(&pr).await == Some(State::NeedsIntervention)).await;
+    assert!(escalated, "{:?}", testbed.kinds(&pr).await);
+    let events = testbed.logged(&pr, EventKind::EscalatedNeedsIntervention).await;
     assert_eq!(events[0].payload.name.as_deref(), Some(title));
-    assert_eq!(stage.commands(), []);
-    let mails = stage.mails();
+    assert_eq!(testbed.commands(), []);
+    let mails = testbed.mails();
     assert_eq!(mails.len(), 1);
     let (_, mail) = &mails[0];
     assert!(mail.subject.is_ascii() && mail.subject.len() < 100, "{}", mail.subject);
@@ -131,231 +132,233 @@ async fn calls_a_person(stage: &Testbed, fault: Fault, title: &str) {
         "CHECKS_STARTED",
         title,
     ] {
-        assert!(mail.body.contains(part), "{part} is not in\n{}", mail.body);
+        assert!(mail.body.contains(part), "{part} is missing in\n{}", mail.body);
     }
 }
 
-async fn rule_1_a_conflict_gets_a_fresh_pull_request(on: On) {
-    let stage = on.stage(sleepy(), "").await;
-    let pr = stage.open();
-    stage.with(|world| world.force(Fault::AutomergeAsleep, &pr));
-    assert!(stage.until(60, async |stage| stage.state(&pr).await == Some(State::Approved)).await);
-    stage.with(|world| world.conflict(&pr));
-    assert_eq!(first_remedy(&stage, &pr, 60).await, ("MERGE CONFLICT DETECTED".to_owned(), "/close-and-reopen"));
-    assert!(stage.until(60, async |stage| stage.state(&pr).await == Some(State::Closed)).await);
-    let replaced = stage.until(150, async |stage| stage.record(&pr).await.replaced_by.is_some()).await;
-    assert!(replaced, "{:?}", stage.kinds(&pr).await);
-    let fresh = FakePrId { number: stage.record(&pr).await.replaced_by.unwrap(), ..pr.clone() };
-    heals(&stage, &fresh, 120).await;
+async fn rule_1_replaces_conflicting_pull_request(backend: Backend) {
+    let testbed = backend.testbed(bots_never_react(), "").await;
+    let pr = testbed.open();
+    testbed.with(|fakes| fakes.force(Fault::AutomergeAsleep, &pr));
+    assert!(testbed.until(60, async |testbed| testbed.state(&pr).await == Some(State::Approved)).await);
+    testbed.with(|fakes| fakes.conflict(&pr));
+    assert_eq!(first_remedy(&testbed, &pr, 60).await, ("MERGE CONFLICT DETECTED".to_owned(), "/close-and-reopen"));
+    assert!(testbed.until(60, async |testbed| testbed.state(&pr).await == Some(State::Closed)).await);
+    let replaced = testbed.until(150, async |testbed| testbed.record(&pr).await.replaced_by.is_some()).await;
+    assert!(replaced, "{:?}", testbed.kinds(&pr).await);
+    let fresh = FakePrId { number: testbed.record(&pr).await.replaced_by.unwrap(), ..pr.clone() };
+    assert_merges(&testbed, &fresh, 120).await;
 }
 
-async fn rule_2_a_branch_behind_a_strict_base_is_updated(on: On) {
+async fn rule_2_updates_branch_behind_strict_base(backend: Backend) {
     let strict = RepoSettings { strict: true, ..RepoSettings::new("acme/payments") };
-    let stage = on.stage(FakeSettings { repos: vec![strict], ..sleepy() }, "").await;
-    let pr = stage.open();
-    stage.with(|world| world.force(Fault::AutomergeAsleep, &pr));
-    assert!(stage.until(60, async |stage| stage.state(&pr).await == Some(State::Approved)).await);
-    stage.with(|world| world.push_base("acme/payments"));
-    assert_eq!(first_remedy(&stage, &pr, 60).await, ("BRANCH BEHIND BASE".to_owned(), "/update-branch"));
-    heals(&stage, &pr, 180).await;
+    let testbed = backend.testbed(FakeSettings { repos: vec![strict], ..bots_never_react() }, "").await;
+    let pr = testbed.open();
+    testbed.with(|fakes| fakes.force(Fault::AutomergeAsleep, &pr));
+    assert!(testbed.until(60, async |testbed| testbed.state(&pr).await == Some(State::Approved)).await);
+    testbed.with(|fakes| fakes.push_base("acme/payments"));
+    assert_eq!(first_remedy(&testbed, &pr, 60).await, ("BRANCH BEHIND BASE".to_owned(), "/update-branch"));
+    assert_merges(&testbed, &pr, 180).await;
 }
 
-async fn rule_3_a_lost_agent_is_worth_a_rebuild(on: On) {
-    let stage = on.stage(FakeSettings::default(), "").await;
-    let (pr, rule, command) = struck(&stage, Some(Fault::AgentLost), 120).await;
+async fn rule_3_rebuilds_after_lost_agent(backend: Backend) {
+    let testbed = backend.testbed(FakeSettings::default(), "").await;
+    let (pr, rule, command) = open_with_fault(&testbed, Some(Fault::AgentLost), 120).await;
     assert_eq!((rule.as_str(), command), ("CHECKS FAILED — TRANSIENT", "/rebuild"));
-    heals(&stage, &pr, 120).await;
+    assert_merges(&testbed, &pr, 120).await;
 }
 
-async fn rule_4_a_broken_test_is_a_persons(on: On) {
-    let stage = on.stage(FakeSettings::default(), "").await;
-    calls_a_person(&stage, Fault::RealTestFailure, "CHECKS FAILED — PERSISTENT").await;
+async fn rule_4_escalates_on_broken_test(backend: Backend) {
+    let testbed = backend.testbed(FakeSettings::default(), "").await;
+    assert_escalates(&testbed, Fault::RealTestFailure, "CHECKS FAILED — PERSISTENT").await;
 }
 
-async fn rule_5_policy_bot_is_woken(on: On) {
-    let stage = on.stage(sleepy(), "").await;
-    let (pr, rule, command) = struck(&stage, Some(Fault::PolicyAsleep), 120).await;
+async fn rule_5_retriggers_policy_bot(backend: Backend) {
+    let testbed = backend.testbed(bots_never_react(), "").await;
+    let (pr, rule, command) = open_with_fault(&testbed, Some(Fault::PolicyAsleep), 120).await;
     assert_eq!((rule.as_str(), command), ("POLICY BOT STALE", "/recheck-policy"));
-    heals(&stage, &pr, 120).await;
+    assert_merges(&testbed, &pr, 120).await;
 }
 
-async fn rule_6_separation_of_duties_is_checked_once_more(on: On) {
-    let stage = on.stage(FakeSettings::default(), "").await;
-    let (pr, rule, command) = struck(&stage, Some(Fault::SodTiming), 120).await;
+async fn rule_6_rechecks_separation_of_duties(backend: Backend) {
+    let testbed = backend.testbed(FakeSettings::default(), "").await;
+    let (pr, rule, command) = open_with_fault(&testbed, Some(Fault::SodTiming), 120).await;
     assert_eq!((rule.as_str(), command), ("POLICY FAILED — SOD", "/recheck-sod"));
-    heals(&stage, &pr, 120).await;
+    assert_merges(&testbed, &pr, 120).await;
 }
 
-async fn rule_7_a_wrong_policy_is_a_persons(on: On) {
-    let stage = on.stage(FakeSettings::default(), "").await;
-    calls_a_person(&stage, Fault::PolicyMisconfigured, "POLICY FAILED — OTHER").await;
+async fn rule_7_escalates_on_wrong_policy(backend: Backend) {
+    let testbed = backend.testbed(FakeSettings::default(), "").await;
+    assert_escalates(&testbed, Fault::PolicyMisconfigured, "POLICY FAILED — OTHER").await;
 }
 
-async fn rule_8_approver_bot_is_woken(on: On) {
-    let stage = on.stage(sleepy(), "").await;
-    let (pr, rule, command) = struck(&stage, Some(Fault::ApproverAsleep), 120).await;
+async fn rule_8_retriggers_approver_bot(backend: Backend) {
+    let testbed = backend.testbed(bots_never_react(), "").await;
+    let (pr, rule, command) = open_with_fault(&testbed, Some(Fault::ApproverAsleep), 120).await;
     assert_eq!((rule.as_str(), command), ("APPROVER BOT STALE", "/recheck-approval"));
-    heals(&stage, &pr, 120).await;
+    assert_merges(&testbed, &pr, 120).await;
 }
 
-async fn rule_9_automerge_bot_is_woken(on: On) {
-    let stage = on.stage(sleepy(), "").await;
-    let (pr, rule, command) = struck(&stage, Some(Fault::AutomergeAsleep), 120).await;
+async fn rule_9_retriggers_automerge_bot(backend: Backend) {
+    let testbed = backend.testbed(bots_never_react(), "").await;
+    let (pr, rule, command) = open_with_fault(&testbed, Some(Fault::AutomergeAsleep), 120).await;
     assert_eq!((rule.as_str(), command), ("AUTOMERGE BOT STALE", "/merge"));
-    heals(&stage, &pr, 120).await;
+    assert_merges(&testbed, &pr, 120).await;
 }
 
-async fn rule_9a_checks_that_never_started_are_started(on: On) {
-    let stage = on.stage(FakeSettings::default(), "").await;
-    let (pr, rule, command) = struck(&stage, Some(Fault::JenkinsDeaf), 60).await;
+async fn rule_9a_starts_checks_that_never_started(backend: Backend) {
+    let testbed = backend.testbed(FakeSettings::default(), "").await;
+    let (pr, rule, command) = open_with_fault(&testbed, Some(Fault::JenkinsDeaf), 60).await;
     assert_eq!((rule.as_str(), command), ("CHECKS NEVER STARTED", "/rebuild"));
-    heals(&stage, &pr, 120).await;
+    assert_merges(&testbed, &pr, 120).await;
 }
 
-async fn rule_9b_a_hung_build_is_stopped_first(on: On) {
-    let stage = on.stage(FakeSettings::default(), "").await;
-    let (pr, rule, command) = struck(&stage, Some(Fault::BuildHung), 240).await;
+async fn rule_9b_stops_hung_build_before_rebuild(backend: Backend) {
+    let testbed = backend.testbed(FakeSettings::default(), "").await;
+    let (pr, rule, command) = open_with_fault(&testbed, Some(Fault::BuildHung), 240).await;
     assert_eq!((rule.as_str(), command), ("CHECKS RUNNING TOO LONG", "/rebuild"));
-    let text = stage.logged(&pr, EventKind::RemediationRebuild).await[0].payload.text.clone();
+    let text = testbed.logged(&pr, EventKind::RemediationRebuild).await[0].payload.text.clone();
     assert!(text.contains("stopped first"), "{text}");
-    heals(&stage, &pr, 120).await;
+    assert_merges(&testbed, &pr, 120).await;
 }
 
-async fn heads_of_one_base_are_brought_up_to_date_one_after_the_other(on: On) {
+async fn branches_of_one_base_are_updated_one_at_a_time(backend: Backend) {
     let strict = RepoSettings { strict: true, ..RepoSettings::new("acme/payments") };
-    let stage = on.stage(FakeSettings { repos: vec![strict], ..FakeSettings::default() }, "").await;
-    let prs: Vec<FakePrId> = (0..5).map(|_| stage.open()).collect();
+    let testbed = backend.testbed(FakeSettings { repos: vec![strict], ..FakeSettings::default() }, "").await;
+    let prs: Vec<FakePrId> = (0..5).map(|_| testbed.open()).collect();
     for pr in &prs {
-        heals(&stage, pr, 600).await;
+        assert_merges(&testbed, pr, 600).await;
     }
-    // Each merge puts the others behind. All at once they would be built ten times, and some be given up.
-    let updates = stage
-        .with(|world| world.audit().iter().filter(|one| one.action == fakes::AuditedAction::BranchUpdated).count());
+    // Each merge puts the other branches behind. Updating all at once would need ten builds and exhaust some budgets.
+    let updates = testbed
+        .with(|fakes| fakes.audit().iter().filter(|entry| entry.action == fakes::AuditedAction::BranchUpdated).count());
     assert_eq!(updates, 4);
 }
 
-/// For each that waited, all records of the base were read: a hundred of them cost ten thousand reads, every two minutes.
-async fn whoever_waits_for_a_turn_does_not_read_the_whole_line(on: On) {
+/// Regression: every deferred pull request read all records of its base; a hundred of them cost ten thousand reads per sweep.
+async fn update_queue_is_read_once_per_sweep(backend: Backend) {
     let strict = RepoSettings { strict: true, ..RepoSettings::new("acme/payments") };
     let settings = FakeSettings { repos: vec![strict], ..FakeSettings::default() };
-    let stage = on.stage(settings, "").await;
+    let testbed = backend.testbed(settings, "").await;
     for _ in 0..30 {
-        stage.open();
+        testbed.open();
     }
-    stage.pass(240).await;
-    let waited =
+    testbed.pass(240).await;
+    let all_deferred =
         |summary: &&SweepSummary| summary.skipped.get("turn").is_some_and(|waiting| *waiting == summary.verified);
     let cost = |summary: &SweepSummary| (u64::from(summary.verified), summary.store_requests);
-    let summaries = stage.summaries();
-    let costs = || summaries.iter().filter(waited).map(cost);
+    let summaries = testbed.summaries();
+    let costs = || summaries.iter().filter(all_deferred).map(cost);
     let (few, many) = (costs().min().unwrap(), costs().max().unwrap());
     assert!(many.0 >= few.0 + 3, "{few:?} {many:?}");
-    // Each is written down twice: as GitHub has it, and when it looks again. Whoever read the line would need four requests.
+    // Each pull request costs two writes: the verification and the next due date. Reading the queue each time would make it four.
     assert!(many.1 - few.1 < 3 * (many.0 - few.0), "{few:?} {many:?}");
 }
 
-async fn a_hung_build_is_built_again_although_jenkins_fell_silent_after_stopping_it(on: On) {
-    let stage = on.stage(FakeSettings::default(), "").await;
-    let pr = stage.open();
-    stage.with(|world| {
-        world.force(Fault::BuildHung, &pr);
-        // The first thing that is written about it is the order to stop.
-        world.force(Fault::AnswerLost, &pr);
+async fn hung_build_is_rebuilt_when_stop_response_is_lost(backend: Backend) {
+    let testbed = backend.testbed(FakeSettings::default(), "").await;
+    let pr = testbed.open();
+    testbed.with(|fakes| {
+        fakes.force(Fault::BuildHung, &pr);
+        // The first write to Jenkins is the stop request.
+        fakes.force(Fault::AnswerLost, &pr);
     });
-    heals(&stage, &pr, 300).await;
-    let stopped =
-        stage.with(|world| world.audit().iter().filter(|one| one.action == fakes::AuditedAction::BuildStopped).count());
-    assert_eq!((stopped, stage.record(&pr).await.lifetime_remedies), (1, 1));
+    assert_merges(&testbed, &pr, 300).await;
+    let stopped = testbed
+        .with(|fakes| fakes.audit().iter().filter(|entry| entry.action == fakes::AuditedAction::BuildStopped).count());
+    assert_eq!((stopped, testbed.record(&pr).await.lifetime_remedies), (1, 1));
 }
 
-/// First heard of after its build had begun, and taken for one without a build: rebuilds were decided and dropped for ever.
-async fn rule_9b_a_hung_build_is_found_although_it_began_before_we_knew_its_head(on: On) {
-    let stage = on.stage(FakeSettings::default(), "").await;
-    let pr = stage.open();
-    stage.with(|world| world.force(Fault::BuildHung, &pr));
-    stage.sweeping.set(false);
-    stage.lose_webhooks(|_, _| true);
-    stage.pass(10).await;
-    stage.lose_webhooks(|_, _| false);
-    stage.with(|world| world.person_labels(&pr, "maria", "security"));
-    stage.pass(1).await;
-    stage.sweeping.set(true);
-    let (rule, command) = first_remedy(&stage, &pr, 240).await;
+/// Regression: when the first webhook arrived after the build had started, Suture assumed there was no build, and decided and
+/// dropped rebuilds forever.
+async fn rule_9b_finds_hung_build_started_before_first_webhook(backend: Backend) {
+    let testbed = backend.testbed(FakeSettings::default(), "").await;
+    let pr = testbed.open();
+    testbed.with(|fakes| fakes.force(Fault::BuildHung, &pr));
+    testbed.sweeping.set(false);
+    testbed.lose_webhooks(|_, _| true);
+    testbed.pass(10).await;
+    testbed.lose_webhooks(|_, _| false);
+    testbed.with(|fakes| fakes.person_labels(&pr, "maria", "security"));
+    testbed.pass(1).await;
+    testbed.sweeping.set(true);
+    let (rule, command) = first_remedy(&testbed, &pr, 240).await;
     assert_eq!((rule.as_str(), command), ("CHECKS RUNNING TOO LONG", "/rebuild"));
-    heals(&stage, &pr, 120).await;
-    assert_eq!(stage.record(&pr).await.lifetime_remedies, 1, "{:?}", stage.kinds(&pr).await);
+    assert_merges(&testbed, &pr, 120).await;
+    assert_eq!(testbed.record(&pr).await.lifetime_remedies, 1, "{:?}", testbed.kinds(&pr).await);
 }
 
-async fn rule_9b_a_build_whose_report_was_lost_is_done_again(on: On) {
-    let stage = on.stage(FakeSettings::default(), "").await;
-    let (pr, rule, command) = struck(&stage, Some(Fault::ReportLost), 120).await;
+async fn rule_9b_rebuilds_when_build_report_is_lost(backend: Backend) {
+    let testbed = backend.testbed(FakeSettings::default(), "").await;
+    let (pr, rule, command) = open_with_fault(&testbed, Some(Fault::ReportLost), 120).await;
     assert_eq!((rule.as_str(), command), ("CHECKS RUNNING TOO LONG", "/rebuild"));
-    heals(&stage, &pr, 120).await;
+    assert_merges(&testbed, &pr, 120).await;
 }
 
-async fn rule_9b_a_jenkins_that_cannot_be_asked_three_times_is_a_persons(on: On) {
-    let stage = on.stage(FakeSettings::default(), "").await;
-    let pr = stage.open();
-    stage.with(|world| world.force(Fault::BuildHung, &pr));
-    stage.pass(30).await;
-    stage.set_jenkins_down(true);
-    let escalated = stage.until(120, async |stage| stage.state(&pr).await == Some(State::NeedsIntervention)).await;
-    assert!(escalated, "{:?}", stage.kinds(&pr).await);
-    let reason = &stage.logged(&pr, EventKind::EscalatedNeedsIntervention).await[0].payload.text;
+async fn rule_9b_escalates_after_three_unanswered_jenkins_requests(backend: Backend) {
+    let testbed = backend.testbed(FakeSettings::default(), "").await;
+    let pr = testbed.open();
+    testbed.with(|fakes| fakes.force(Fault::BuildHung, &pr));
+    testbed.pass(30).await;
+    testbed.set_jenkins_down(true);
+    let escalated =
+        testbed.until(120, async |testbed| testbed.state(&pr).await == Some(State::NeedsIntervention)).await;
+    assert!(escalated, "{:?}", testbed.kinds(&pr).await);
+    let reason = &testbed.logged(&pr, EventKind::EscalatedNeedsIntervention).await[0].payload.text;
     assert!(reason.contains("Jenkins did not answer"), "{reason}");
 }
 
-async fn rule_9c_a_merge_that_never_finished_is_begun_again(on: On) {
-    let stage = on.stage(sleepy(), "").await;
-    let pr = stage.open();
-    stage.with(|world| world.force(Fault::AutomergeAsleep, &pr));
-    assert!(stage.until(60, async |stage| stage.state(&pr).await == Some(State::Approved)).await);
-    let (head, at) = (stage.record(&pr).await.head_sha, stage.now());
+async fn rule_9c_restarts_unfinished_merge(backend: Backend) {
+    let testbed = backend.testbed(bots_never_react(), "").await;
+    let pr = testbed.open();
+    testbed.with(|fakes| fakes.force(Fault::AutomergeAsleep, &pr));
+    assert!(testbed.until(60, async |testbed| testbed.state(&pr).await == Some(State::Approved)).await);
+    let (head, at) = (testbed.record(&pr).await.head_sha, testbed.now());
     let report = MergeReport { failed: false, text: String::new(), at, renewal: RenewalMark::None };
-    let engine = Engine::new(stage.store.clone(), testbed::RecordingPublisher::default(), stage.policies.clone());
+    let engine = Engine::new(testbed.store.clone(), testbed::RecordingPublisher::default(), testbed.policies.clone());
     let fact = tests::fact(&pr_id(&pr), "bot-1", at, FactKind::Merge { head, report });
     engine.apply(&fact, at).await.unwrap();
-    assert_eq!(stage.state(&pr).await, Some(State::Merging));
-    assert_eq!(first_remedy(&stage, &pr, 30).await, ("MERGE NEVER FINISHED".to_owned(), "/merge"));
-    heals(&stage, &pr, 60).await;
+    assert_eq!(testbed.state(&pr).await, Some(State::Merging));
+    assert_eq!(first_remedy(&testbed, &pr, 30).await, ("MERGE NEVER FINISHED".to_owned(), "/merge"));
+    assert_merges(&testbed, &pr, 60).await;
 }
 
-async fn rule_10_what_is_in_its_normal_time_is_left_alone(on: On) {
-    let stage = on.stage(FakeSettings::default(), "").await;
-    let pr = stage.open();
-    heals(&stage, &pr, 60).await;
-    assert_eq!(stage.commands(), []);
-    assert!(stage.summaries().iter().all(|summary| summary.claims() == 0 && summary.escalated == 0));
+async fn rule_10_takes_no_action_within_normal_time(backend: Backend) {
+    let testbed = backend.testbed(FakeSettings::default(), "").await;
+    let pr = testbed.open();
+    assert_merges(&testbed, &pr, 60).await;
+    assert_eq!(testbed.commands(), []);
+    assert!(testbed.summaries().iter().all(|summary| summary.claims() == 0 && summary.escalated == 0));
 }
 
-async fn rule_11_what_no_rule_knows_is_a_persons(on: On) {
-    let stage = on.stage(FakeSettings::default(), "policy.extended_rules = false").await;
-    let pr = stage.open();
-    stage.with(|world| world.force(Fault::JenkinsDeaf, &pr));
-    assert!(stage.until(30, async |stage| stage.state(&pr).await == Some(State::NeedsIntervention)).await);
-    let events = stage.logged(&pr, EventKind::EscalatedNeedsIntervention).await;
+async fn rule_11_escalates_when_no_rule_matches(backend: Backend) {
+    let testbed = backend.testbed(FakeSettings::default(), "policy.extended_rules = false").await;
+    let pr = testbed.open();
+    testbed.with(|fakes| fakes.force(Fault::JenkinsDeaf, &pr));
+    assert!(testbed.until(30, async |testbed| testbed.state(&pr).await == Some(State::NeedsIntervention)).await);
+    let events = testbed.logged(&pr, EventKind::EscalatedNeedsIntervention).await;
     assert_eq!(events[0].payload.name.as_deref(), Some("FALLTHROUGH"));
 }
 
-async fn rule_0_nothing_is_done_while_github_does_not_know(on: On) {
-    let stage = on.stage(sleepy(), "").await;
-    let pr = stage.open();
-    stage.with(|world| world.force(Fault::AutomergeAsleep, &pr));
-    assert!(stage.until(60, async |stage| stage.state(&pr).await == Some(State::Approved)).await);
-    stage.with(|world| {
-        world.force(Fault::MergeableUnknown, &pr);
-        world.push_base("acme/payments");
+async fn rule_0_takes_no_action_while_mergeable_is_unknown(backend: Backend) {
+    let testbed = backend.testbed(bots_never_react(), "").await;
+    let pr = testbed.open();
+    testbed.with(|fakes| fakes.force(Fault::AutomergeAsleep, &pr));
+    assert!(testbed.until(60, async |testbed| testbed.state(&pr).await == Some(State::Approved)).await);
+    testbed.with(|fakes| {
+        fakes.force(Fault::MergeableUnknown, &pr);
+        fakes.push_base("acme/payments");
     });
-    stage.pass(12).await;
+    testbed.pass(12).await;
     let before: u32 =
-        stage.summaries().iter().map(|summary| summary.skipped.get("no_action").copied().unwrap_or(0)).sum();
-    assert!(before > 0 && stage.commands().is_empty(), "{:?} {:?}", stage.commands(), stage.summaries().last());
+        testbed.summaries().iter().map(|summary| summary.skipped.get("no_action").copied().unwrap_or(0)).sum();
+    assert!(before > 0 && testbed.commands().is_empty(), "{:?} {:?}", testbed.commands(), testbed.summaries().last());
 }
 
-async fn required_checks_may_stand_in_a_ruleset(on: On) {
-    let ruled = RepoSettings { protection: ProtectionSource::Ruleset, ..RepoSettings::new("acme/payments") };
-    let stage = on.stage(FakeSettings { repos: vec![ruled], ..FakeSettings::default() }, "").await;
-    let (pr, rule, _) = struck(&stage, Some(Fault::FlakyTest), 120).await;
+async fn required_checks_are_read_from_ruleset(backend: Backend) {
+    let with_ruleset = RepoSettings { protection: ProtectionSource::Ruleset, ..RepoSettings::new("acme/payments") };
+    let testbed = backend.testbed(FakeSettings { repos: vec![with_ruleset], ..FakeSettings::default() }, "").await;
+    let (pr, rule, _) = open_with_fault(&testbed, Some(Fault::FlakyTest), 120).await;
     assert_eq!(rule, "CHECKS FAILED — TRANSIENT");
-    heals(&stage, &pr, 120).await;
+    assert_merges(&testbed, &pr, 120).await;
 }

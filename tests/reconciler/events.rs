@@ -1,4 +1,4 @@
-//! The function itself: what wakes it, what it answers, and the one line it leaves.
+//! The Lambda handler: which events it accepts, what it returns, and the one log line per invocation.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
@@ -31,29 +31,29 @@ impl Lines {
 }
 
 #[tokio::test]
-async fn each_event_gets_one_answer_and_leaves_one_line() {
-    let stage = Testbed::new(FakeSettings::default(), "");
-    stage.bridging.set(false);
-    stage.sweeping.set(false);
-    let pr = stage.open();
-    stage.with(|world| world.force(Fault::JenkinsDeaf, &pr));
-    stage.pass(1).await;
-    stage.sweep_now().await;
-    stage.pass(6).await;
+async fn each_event_returns_one_response_and_logs_one_line() {
+    let testbed = Testbed::new(FakeSettings::default(), "");
+    testbed.bridging.set(false);
+    testbed.sweeping.set(false);
+    let pr = testbed.open();
+    testbed.with(|fakes| fakes.force(Fault::JenkinsDeaf, &pr));
+    testbed.pass(1).await;
+    testbed.sweep_now().await;
+    testbed.pass(6).await;
     let lines = Lines::default();
     let log = MetricLog::writing_to(lines.clone());
-    let now = stage.now();
-    let moment = |request| Invocation { request_id: request, now, deadline: now + SWEEP_TIMEOUT };
-    let asked = json!({"detail-type": "ReconcileRequested", "detail": {"dry_run": true, "run_id": "dry-1"}});
-    let dry = handle(&stage.sweep, asked, &moment("a"), &log).await.unwrap();
+    let now = testbed.now();
+    let invocation = |request| Invocation { request_id: request, now, deadline: now + SWEEP_TIMEOUT };
+    let dry_request = json!({"detail-type": "ReconcileRequested", "detail": {"dry_run": true, "run_id": "dry-1"}});
+    let dry = handle(&testbed.sweep, dry_request, &invocation("a"), &log).await.unwrap();
     assert_eq!((&dry["status"], &dry["run_id"]), (&json!("completed"), &json!("dry-1")));
     assert_eq!(dry["summary"]["plans"][0]["pr"], json!(pr.to_string()));
     let tick = json!({"schedule": "sweep", "slot": now.to_string()});
-    let swept = handle(&stage.sweep, tick.clone(), &moment("b"), &log).await.unwrap();
-    assert_eq!(swept["summary"]["dispatched"], json!({"rebuild": 1}));
-    let again = handle(&stage.sweep, tick, &moment("c"), &log).await.unwrap();
-    assert_eq!((&again["status"], &again["run_id"]), (&json!("duplicate_trigger"), &swept["run_id"]));
-    assert!(handle(&stage.sweep, json!({"detail-type": "Nonsense"}), &moment("d"), &log).await.is_err());
+    let completed = handle(&testbed.sweep, tick.clone(), &invocation("b"), &log).await.unwrap();
+    assert_eq!(completed["summary"]["dispatched"], json!({"rebuild": 1}));
+    let duplicate = handle(&testbed.sweep, tick, &invocation("c"), &log).await.unwrap();
+    assert_eq!((&duplicate["status"], &duplicate["run_id"]), (&json!("duplicate_trigger"), &completed["run_id"]));
+    assert!(handle(&testbed.sweep, json!({"detail-type": "Nonsense"}), &invocation("d"), &log).await.is_err());
     let lines = lines.all();
     assert_eq!(lines.len(), 4);
     assert_eq!((&lines[1]["due"], &lines[1]["dispatched"], &lines[1]["level"]), (&json!(1), &json!(1), &json!("INFO")));

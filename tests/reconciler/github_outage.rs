@@ -1,4 +1,4 @@
-//! Seed 000 §19: Jenkins is gone, fifteen pull requests fail, the breaker trips, is probed, and is reset by a person.
+//! Seed 000 §19: Jenkins is down, fifteen pull requests fail, the breaker trips and probes, and a person resets it.
 
 use domain::breaker::BreakerState;
 use domain::state::State;
@@ -6,87 +6,87 @@ use fakes::{FakePrId, FakeSettings, Fault, JenkinsReporting, NewPullRequest, Rep
 use platform::breaker;
 use testbed::Testbed;
 
-use crate::On;
+use crate::Backend;
 
-/// Five repositories whose Jenkins tells GitHub why a build failed.
+/// Five repositories whose Jenkins publishes its build results as check runs.
 fn repos() -> Vec<RepoSettings> {
     let repo = |n| RepoSettings { reports: JenkinsReporting::CheckRun, ..RepoSettings::new(&format!("acme/app-{n}")) };
     (1..=5).map(repo).collect()
 }
 
-fn claims(stage: &Testbed) -> usize {
-    stage.commands().iter().map(|(_, _, run)| run).collect::<std::collections::BTreeSet<_>>().len()
+fn claims(testbed: &Testbed) -> usize {
+    testbed.commands().iter().map(|(_, _, run)| run).collect::<std::collections::BTreeSet<_>>().len()
 }
 
 #[tokio::test]
-async fn an_outage_of_jenkins_trips_the_breaker_and_nothing_is_lost() {
-    outage(On::Memory).await;
+async fn jenkins_outage_trips_breaker_and_all_merge_after_reset() {
+    outage(Backend::Memory).await;
 }
 
 #[tokio::test]
-async fn an_outage_of_jenkins_trips_the_breaker_on_dynoxide_too() {
-    outage(On::Dynoxide).await;
+async fn jenkins_outage_trips_breaker_on_dynoxide() {
+    outage(Backend::Dynoxide).await;
 }
 
-async fn outage(on: On) {
+async fn outage(backend: Backend) {
     let repos = repos();
-    let stage = on.stage(FakeSettings { repos: repos.clone(), ..FakeSettings::default() }, "").await;
+    let testbed = backend.testbed(FakeSettings { repos: repos.clone(), ..FakeSettings::default() }, "").await;
     let prs: Vec<FakePrId> = (0..15)
         .map(|n| {
-            stage.with(|world| {
-                world.open_pr(NewPullRequest { repo: repos[n % 5].name.clone(), ..NewPullRequest::default() })
+            testbed.with(|fakes| {
+                fakes.open_pr(NewPullRequest { repo: repos[n % 5].name.clone(), ..NewPullRequest::default() })
             })
         })
         .collect();
     for pr in &prs {
-        stage.with(|world| world.force(Fault::AgentLost, pr));
+        testbed.with(|fakes| fakes.force(Fault::AgentLost, pr));
     }
-    stage.pass(20).await;
-    let failed = async |stage: &Testbed| {
+    testbed.pass(20).await;
+    let failed = async |testbed: &Testbed| {
         let mut failed = 0;
         for pr in &prs {
-            failed += usize::from(stage.state(pr).await == Some(State::ChecksFailed));
+            failed += usize::from(testbed.state(pr).await == Some(State::ChecksFailed));
         }
         failed
     };
-    assert_eq!(failed(&stage).await, 15);
-    stage.set_jenkins_down(true);
+    assert_eq!(failed(&testbed).await, 15);
+    testbed.set_jenkins_down(true);
 
-    let now = |stage: &Testbed| stage.now();
-    let open = stage
-        .until(60, async |stage| {
-            let breaker = breaker::load(&stage.store, now(stage)).await.unwrap();
+    let now = |testbed: &Testbed| testbed.now();
+    let open = testbed
+        .until(60, async |testbed| {
+            let breaker = breaker::load(&testbed.store, now(testbed)).await.unwrap();
             matches!(breaker.state, BreakerState::Open { .. })
         })
         .await;
-    assert!(open, "it trips: {:?}", stage.summaries().last());
-    stage.pass(1).await;
-    let mails: Vec<String> = stage.mails().iter().map(|(_, mail)| mail.body.clone()).collect();
+    assert!(open, "the breaker did not trip: {:?}", testbed.summaries().last());
+    testbed.pass(1).await;
+    let mails: Vec<String> = testbed.mails().iter().map(|(_, mail)| mail.body.clone()).collect();
     let trips: Vec<&String> = mails.iter().filter(|body| body.starts_with("Circuit breaker tripped — ")).collect();
-    assert_eq!(trips.len(), 1, "one mail for one trip: {mails:?}");
+    assert_eq!(trips.len(), 1, "one mail per trip: {mails:?}");
 
-    // While it is open, what is stale is listed, and nothing is claimed.
-    let claimed = claims(&stage);
-    stage.pass(7).await;
-    assert_eq!(claims(&stage), claimed);
-    let listed = stage.summaries().iter().any(|summary| !summary.stale.is_empty());
-    assert!(listed, "{:?}", stage.summaries().last());
-    assert_eq!(stage.summaries().last().unwrap().breaker, "open");
+    // While the breaker is open, stale pull requests are listed, but no remedy is claimed.
+    let claimed = claims(&testbed);
+    testbed.pass(7).await;
+    assert_eq!(claims(&testbed), claimed);
+    let listed = testbed.summaries().iter().any(|summary| !summary.stale.is_empty());
+    assert!(listed, "{:?}", testbed.summaries().last());
+    assert_eq!(testbed.summaries().last().unwrap().breaker, "open");
 
-    // Cooled down, one is let through, and fails: it stays open, without another mail.
-    let before = claims(&stage);
-    assert!(stage.until(10, async |stage| claims(stage) > before).await);
-    stage.pass(2).await;
-    assert_eq!(claims(&stage), before + 1, "exactly one probe");
-    assert_eq!(stage.mails().len(), mails.len(), "a failed probe is not another trip");
+    // After the cooldown one probe runs and fails: the breaker stays open and sends no second mail.
+    let before = claims(&testbed);
+    assert!(testbed.until(10, async |testbed| claims(testbed) > before).await);
+    testbed.pass(2).await;
+    assert_eq!(claims(&testbed), before + 1, "exactly one probe");
+    assert_eq!(testbed.mails().len(), mails.len(), "a failed probe is not another trip");
 
-    // Jenkins is back, and a person says so.
-    stage.set_jenkins_down(false);
-    breaker::reset(&stage.store, stage.now()).await.unwrap();
-    let merged = stage
-        .until(400, async |stage| {
+    // Jenkins is back, and a person resets the breaker.
+    testbed.set_jenkins_down(false);
+    breaker::reset(&testbed.store, testbed.now()).await.unwrap();
+    let merged = testbed
+        .until(400, async |testbed| {
             for pr in &prs {
-                if stage.state(pr).await != Some(State::Merged) {
+                if testbed.state(pr).await != Some(State::Merged) {
                     return false;
                 }
             }
@@ -95,28 +95,28 @@ async fn outage(on: On) {
         .await;
     let mut states = Vec::new();
     for pr in &prs {
-        states.push((pr.to_string(), stage.state(pr).await, stage.kinds(pr).await));
+        states.push((pr.to_string(), testbed.state(pr).await, testbed.kinds(pr).await));
     }
     assert!(merged, "{states:#?}");
-    assert_eq!(stage.mails().len(), mails.len(), "nobody had to be called");
+    assert_eq!(testbed.mails().len(), mails.len(), "no further mail was sent");
 }
 
 #[tokio::test]
-async fn a_probe_that_works_closes_the_breaker() {
+async fn successful_probe_closes_breaker() {
     let repos = repos();
-    let stage = Testbed::new(FakeSettings { repos: repos.clone(), ..FakeSettings::default() }, "");
+    let testbed = Testbed::new(FakeSettings { repos: repos.clone(), ..FakeSettings::default() }, "");
     for n in 0..8 {
-        let pr = stage.with(|world| {
-            world.open_pr(NewPullRequest { repo: repos[n % 5].name.clone(), ..NewPullRequest::default() })
+        let pr = testbed.with(|fakes| {
+            fakes.open_pr(NewPullRequest { repo: repos[n % 5].name.clone(), ..NewPullRequest::default() })
         });
-        stage.with(|world| world.force(Fault::AgentLost, &pr));
+        testbed.with(|fakes| fakes.force(Fault::AgentLost, &pr));
     }
-    stage.pass(20).await;
-    stage.set_jenkins_down(true);
-    let state = async |stage: &Testbed| breaker::load(&stage.store, stage.now()).await.unwrap().state;
-    assert!(stage.until(60, async |stage| matches!(state(stage).await, BreakerState::Open { .. })).await);
-    stage.set_jenkins_down(false);
-    let before = claims(&stage);
-    assert!(stage.until(20, async |stage| state(stage).await == BreakerState::Closed).await);
-    assert_eq!(claims(&stage), before + 1, "one remedy was enough to know");
+    testbed.pass(20).await;
+    testbed.set_jenkins_down(true);
+    let state = async |testbed: &Testbed| breaker::load(&testbed.store, testbed.now()).await.unwrap().state;
+    assert!(testbed.until(60, async |testbed| matches!(state(testbed).await, BreakerState::Open { .. })).await);
+    testbed.set_jenkins_down(false);
+    let before = claims(&testbed);
+    assert!(testbed.until(20, async |testbed| state(testbed).await == BreakerState::Closed).await);
+    assert_eq!(claims(&testbed), before + 1, "exactly one probe");
 }

@@ -1,5 +1,5 @@
-//! What is held, a draft or with a person is looked at once a day, and never remedied; what was wrong in the record is put
-//! right without touching what was counted.
+//! Held, draft and escalated pull requests are verified once a day and never remedied. Drift correction repairs the record without
+//! changing its counters.
 
 use domain::event::EventKind;
 use domain::state::State;
@@ -10,48 +10,48 @@ const DAY: i64 = 24 * 60;
 
 #[tokio::test]
 async fn held_and_escalated_pull_requests_are_verified_once_a_day() {
-    let stage = Testbed::new(FakeSettings::default(), "sweep.inventory_every = 100000");
-    let (held, broken) = (stage.open(), stage.open());
-    stage.with(|world| {
-        world.force(Fault::JenkinsDeaf, &held);
-        world.force(Fault::RealTestFailure, &broken);
-        world.person_labels(&held, "maria", "suture/hold");
+    let testbed = Testbed::new(FakeSettings::default(), "sweep.inventory_every = 100000");
+    let (held, broken) = (testbed.open(), testbed.open());
+    testbed.with(|fakes| {
+        fakes.force(Fault::JenkinsDeaf, &held);
+        fakes.force(Fault::RealTestFailure, &broken);
+        fakes.person_labels(&held, "maria", "suture/hold");
     });
-    stage.pass(90).await;
-    assert_eq!(stage.state(&held).await, Some(State::Created));
-    assert_eq!(stage.state(&broken).await, Some(State::NeedsIntervention));
-    assert_eq!(stage.commands(), []);
-    let verified = stage.record(&held).await.verified_at;
-    stage.pass(DAY / 2).await;
-    assert_eq!(stage.record(&held).await.verified_at, verified, "not before");
-    stage.lose_webhooks(|_, _| true);
-    stage.with(|world| {
-        world.person_merges(&held, "maria");
-        world.person_closes(&broken, "maria");
+    testbed.pass(90).await;
+    assert_eq!(testbed.state(&held).await, Some(State::Created));
+    assert_eq!(testbed.state(&broken).await, Some(State::NeedsIntervention));
+    assert_eq!(testbed.commands(), []);
+    let verified = testbed.record(&held).await.verified_at;
+    testbed.pass(DAY / 2).await;
+    assert_eq!(testbed.record(&held).await.verified_at, verified, "not verified before a day has passed");
+    testbed.lose_webhooks(|_, _| true);
+    testbed.with(|fakes| {
+        fakes.person_merges(&held, "maria");
+        fakes.person_closes(&broken, "maria");
     });
-    stage.pass(DAY / 2 + 91).await;
-    assert_eq!(stage.state(&held).await, Some(State::Merged), "a missed merge does not strand it");
-    assert_eq!(stage.state(&broken).await, Some(State::Closed));
+    testbed.pass(DAY / 2 + 91).await;
+    assert_eq!(testbed.state(&held).await, Some(State::Merged), "the missed merge is found");
+    assert_eq!(testbed.state(&broken).await, Some(State::Closed));
 }
 
 #[tokio::test]
-async fn drift_is_told_with_old_new_and_what_was_missed_and_changes_no_count() {
-    let stage = Testbed::new(FakeSettings::default(), "");
-    let pr = stage.open();
-    stage.with(|world| world.force(Fault::AgentLost, &pr));
-    let rebuilt = stage
-        .until(120, async |stage| stage.find(&pr).await.is_some_and(|record| record.retry_counts.rebuild == 1))
+async fn drift_event_names_old_new_and_missed_and_keeps_counters() {
+    let testbed = Testbed::new(FakeSettings::default(), "");
+    let pr = testbed.open();
+    testbed.with(|fakes| fakes.force(Fault::AgentLost, &pr));
+    let rebuilt = testbed
+        .until(120, async |testbed| testbed.find(&pr).await.is_some_and(|record| record.retry_counts.rebuild == 1))
         .await;
     assert!(rebuilt);
     let number = pr.number;
-    stage.lose_webhooks(|_, _| true);
+    testbed.lose_webhooks(|_, _| true);
     let drifted =
-        stage.until(120, async |stage| !stage.logged(&pr, EventKind::StateDriftCorrected).await.is_empty()).await;
-    assert!(drifted, "{:?}", stage.kinds(&pr).await);
-    let drift = stage.logged(&pr, EventKind::StateDriftCorrected).await.remove(0);
+        testbed.until(120, async |testbed| !testbed.logged(&pr, EventKind::StateDriftCorrected).await.is_empty()).await;
+    assert!(drifted, "{:?}", testbed.kinds(&pr).await);
+    let drift = testbed.logged(&pr, EventKind::StateDriftCorrected).await.remove(0);
     let text = drift.payload.text;
     assert!(text.starts_with(&format!("State drift detected for PR #{number}: table=")), "{text}");
     assert!(text.contains("actual=") && text.contains("; missed: "), "{text}");
     assert!(drift.from.is_some() && drift.to.is_some());
-    assert_eq!(stage.record(&pr).await.lifetime_remedies, 1);
+    assert_eq!(testbed.record(&pr).await.lifetime_remedies, 1);
 }

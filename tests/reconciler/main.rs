@@ -1,7 +1,7 @@
-//! The reconciler in virtual time, against the simulated world: what it finds, what it claims, what it tells people, and what
-//! it survives.
+//! End-to-end tests of the reconciler in virtual time against fake GitHub, Jenkins and bots: diagnosis, claims, notifications,
+//! limits and crash recovery.
 
-#![expect(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test may stop, and say its figures")]
+#![expect(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "tests may panic and print their figures")]
 
 mod check_run;
 mod coordination;
@@ -28,17 +28,17 @@ use fakes::{FakePrId, FakeSettings};
 use testbed::{TestStore, Testbed, pr_id};
 use tests::local_aws::Dynoxide;
 
-/// What the tables are kept in.
+/// The store that holds the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum On {
+pub(crate) enum Backend {
     Memory,
-    /// DynamoDB in this process, through the client that production uses.
+    /// In-process DynamoDB, through the production client.
     Dynoxide,
 }
 
-impl On {
-    /// A testbed on it, with this policy on top of `mode = "act"`.
-    pub(crate) async fn stage(self, settings: FakeSettings, toml: &str) -> Testbed {
+impl Backend {
+    /// A testbed on this store, with this policy on top of `mode = "act"`.
+    pub(crate) async fn testbed(self, settings: FakeSettings, toml: &str) -> Testbed {
         match self {
             Self::Memory => Testbed::new(settings, toml),
             Self::Dynoxide => {
@@ -53,18 +53,18 @@ impl On {
     }
 }
 
-/// What GitHub would correct about a record right now, in words; nothing if they agree.
-pub(crate) async fn drift(stage: &Testbed, pr: &FakePrId) -> Option<String> {
-    let record = stage.record(pr).await;
+/// The drift that a verification would correct now, as text; `None` if the record agrees with GitHub.
+pub(crate) async fn drift(testbed: &Testbed, pr: &FakePrId) -> Option<String> {
+    let record = testbed.record(pr).await;
     if record.state.is_terminal() {
-        let open = stage.with(|world| world.pull(pr).is_some_and(fakes::FakePull::is_open));
+        let open = testbed.with(|fakes| fakes.pull(pr).is_some_and(fakes::FakePull::is_open));
         return open.then(|| "GitHub says it is open".to_owned());
     }
     let wanted = [(pr_id(pr), record.node_id.clone().unwrap())];
-    let (_, snapshot) = stage.github.snapshots(&wanted, &stage.policies).await.pop().unwrap();
-    let fact = tests::fact(&pr_id(pr), "probe", stage.now(), FactKind::Verified(Box::new(snapshot.unwrap())));
-    let policy = stage.policies.for_repo(&pr_id(pr).repo);
-    let decision = domain::decide::decide(policy, Some(record), &fact, stage.now());
+    let (_, snapshot) = testbed.github.snapshots(&wanted, &testbed.policies).await.pop().unwrap();
+    let fact = tests::fact(&pr_id(pr), "probe", testbed.now(), FactKind::Verified(Box::new(snapshot.unwrap())));
+    let policy = testbed.policies.for_repo(&pr_id(pr).repo);
+    let decision = domain::decide::decide(policy, Some(record), &fact, testbed.now());
     let drift = decision.events.iter().find(|event| event.kind == EventKind::StateDriftCorrected);
     drift.map(|event| event.payload.text.clone())
 }

@@ -1,4 +1,4 @@
-//! Observe mode and dry runs: what would be done is said exactly, and nothing is done.
+//! Observe mode and dry runs report each decision and execute none.
 
 use domain::id::RunId;
 use domain::policy::Policies;
@@ -12,29 +12,30 @@ use reconciler::{ReconcileScope, SweepOutcome, SweepTrigger};
 use testbed::{Testbed, pr_id};
 
 #[tokio::test]
-async fn observe_mode_says_what_it_would_do_and_does_nothing() {
-    let stage = Testbed::with_policies(FakeSettings::default(), Policies::default());
-    let (flaky, broken) = (stage.open(), stage.open());
-    stage.with(|world| {
-        world.force(Fault::AgentLost, &flaky);
-        world.force(Fault::RealTestFailure, &broken);
+async fn observe_mode_logs_decisions_and_does_nothing() {
+    let testbed = Testbed::with_policies(FakeSettings::default(), Policies::default());
+    let (flaky, broken) = (testbed.open(), testbed.open());
+    testbed.with(|fakes| {
+        fakes.force(Fault::AgentLost, &flaky);
+        fakes.force(Fault::RealTestFailure, &broken);
     });
-    stage.pass(150).await;
-    let (flaky_log, broken_log) = (stage.kinds(&flaky).await, stage.kinds(&broken).await);
-    assert_eq!(flaky_log["WOULD_REMEDY"], 1, "once, until it changes its mind");
+    testbed.pass(150).await;
+    let (flaky_log, broken_log) = (testbed.kinds(&flaky).await, testbed.kinds(&broken).await);
+    assert_eq!(flaky_log["WOULD_REMEDY"], 1, "logged once while the decision is unchanged");
     assert_eq!(broken_log["WOULD_ESCALATE"], 1);
     for pr in [&flaky, &broken] {
-        let record = stage.record(pr).await;
+        let record = testbed.record(pr).await;
         assert_eq!((record.state, record.lifetime_remedies, record.active_run), (State::ChecksFailed, 0, None));
     }
-    assert_eq!((stage.mails(), stage.commands()), (vec![], vec![]));
-    let actions: Vec<AuditedAction> = stage.with(|world| world.audit_by("suture[bot]").map(|one| one.action).collect());
+    assert_eq!((testbed.mails(), testbed.commands()), (vec![], vec![]));
+    let actions: Vec<AuditedAction> =
+        testbed.with(|fakes| fakes.audit_by("suture[bot]").map(|entry| entry.action).collect());
     assert_eq!(actions, []);
-    let last = stage.summaries().iter().rev().find_map(|summary| summary.observed.clone()).unwrap();
+    let last = testbed.summaries().iter().rev().find_map(|summary| summary.observed.clone()).unwrap();
     assert!(last.starts_with("would have healed 1, escalated 1 since "), "{last}");
-    let week = observed::week(&stage.store, stage.now(), stage.now()).await.unwrap();
+    let week = observed::week(&testbed.store, testbed.now(), testbed.now()).await.unwrap();
     assert_eq!((week.would_remedy.len(), week.would_escalate.len()), (1, 1));
-    let summaries = stage.summaries();
+    let summaries = testbed.summaries();
     let plans: Vec<_> = summaries.iter().flat_map(|summary| &summary.plans).collect();
     let planned = plans.iter().find(|plan| plan.pr == flaky.to_string()).unwrap();
     assert!(planned.what.starts_with("would run the checks again"), "{planned:?}");
@@ -42,27 +43,31 @@ async fn observe_mode_says_what_it_would_do_and_does_nothing() {
 }
 
 #[tokio::test]
-async fn a_dry_run_says_what_the_next_sweep_does() {
-    let stage = Testbed::new(FakeSettings::default(), "");
-    let (flaky, broken) = (stage.open(), stage.open());
-    stage.with(|world| {
-        world.force(Fault::AgentLost, &flaky);
-        world.force(Fault::RealTestFailure, &broken);
+async fn dry_run_predicts_the_next_sweep() {
+    let testbed = Testbed::new(FakeSettings::default(), "");
+    let (flaky, broken) = (testbed.open(), testbed.open());
+    testbed.with(|fakes| {
+        fakes.force(Fault::AgentLost, &flaky);
+        fakes.force(Fault::RealTestFailure, &broken);
     });
-    stage.pass(15).await;
-    stage.sweeping.set(false);
-    stage.pass(40).await;
-    let before = [stage.record(&flaky).await, stage.record(&broken).await];
-    let wish = SweepTrigger::requested(RunId::new("dry-1"), ReconcileScope::All, true, "a");
-    let SweepOutcome::Done(dry) = stage.request_sweep(&wish).await else { panic!("no sweep") };
-    assert_eq!(before, [stage.record(&flaky).await, stage.record(&broken).await], "nothing has changed");
-    assert_eq!((stage.mails(), stage.commands()), (vec![], vec![]));
+    testbed.pass(15).await;
+    testbed.sweeping.set(false);
+    testbed.pass(40).await;
+    let before = [testbed.record(&flaky).await, testbed.record(&broken).await];
+    let trigger = SweepTrigger::requested(RunId::new("dry-1"), ReconcileScope::All, true, "a");
+    let SweepOutcome::Done(dry) = testbed.request_sweep(&trigger).await else { panic!("no sweep") };
+    assert_eq!(before, [testbed.record(&flaky).await, testbed.record(&broken).await], "the dry run changed no record");
+    assert_eq!((testbed.mails(), testbed.commands()), (vec![], vec![]));
     assert_eq!((dry.claims(), dry.escalated, dry.plans.len()), (1, 1, 2), "{dry:?}");
-    let run = queries::runs(&stage.store, &[wish.run], stage.now()).await.unwrap().remove(0);
-    assert_eq!(summary_of(&run).unwrap().plans, dry.plans, "what would be done can be read in its run");
+    let run = queries::runs(&testbed.store, &[trigger.run], testbed.now()).await.unwrap().remove(0);
+    assert_eq!(summary_of(&run).unwrap().plans, dry.plans, "the run shows the plans");
     assert!(run.outcome.unwrap().starts_with("dry run: 2 due"));
-    let real = stage.sweep_now().await;
-    assert_eq!((real.dispatched, real.escalated), (dry.dispatched, dry.escalated), "and then it is done");
+    let real = testbed.sweep_now().await;
+    assert_eq!(
+        (real.dispatched, real.escalated),
+        (dry.dispatched, dry.escalated),
+        "the real sweep does what the dry run reported"
+    );
     let key = schema::record_key(&pr_id(&flaky));
-    assert!(stage.store.get(&key, stage.now()).await.unwrap().is_some());
+    assert!(testbed.store.get(&key, testbed.now()).await.unwrap().is_some());
 }

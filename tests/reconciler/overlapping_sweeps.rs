@@ -1,5 +1,5 @@
-//! Sweeps that meet: a doubled event, two on one pull request, and two whole ones, one of which believes to be alone because the
-//! other has outlived its lease. Whatever they meet at is done once.
+//! Overlapping sweeps: a duplicate event, two sweeps of one pull request, and two full sweeps of which one has outlived its lease.
+//! Every action runs once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,12 +9,12 @@ use reconciler::{ReconcileScope, SweepOutcome, SweepTrigger};
 use testbed::{SWEEP_TIMEOUT, Testbed, pr_id, scheduled_sweep};
 
 use crate::crash_points::{Outcome, outcome};
-use crate::scenarios::{Play, Scene, scene};
+use crate::scenarios::{Scenario, Setup, set_up};
 
 #[tokio::test]
-async fn a_doubled_event_and_an_overlapping_sweep_do_nothing() {
-    let Scene { stage, prs } = scene(Play::Everyday).await;
-    let now = stage.now();
+async fn duplicate_event_and_overlapping_sweep_do_nothing() {
+    let Setup { testbed, prs } = set_up(Scenario::Mixed).await;
+    let now = testbed.now();
     let tick = |holder: &str| SweepTrigger::scheduled("sweep", now, holder);
     let (one, other, next) = (
         tick("a"),
@@ -24,28 +24,29 @@ async fn a_doubled_event_and_an_overlapping_sweep_do_nothing() {
             ..SweepTrigger::requested(RunId::new("x"), ReconcileScope::One(pr_id(&prs[1])), false, "c")
         },
     );
-    // At the same time: the doubled event of the schedule, and a wish for one pull request.
+    // Concurrently: a duplicate scheduled event, and a request for one pull request.
     let (one, other, next) =
-        tokio::join!(stage.request_sweep(&one), stage.request_sweep(&other), stage.request_sweep(&next));
-    let swept = [&one, &other, &next].iter().filter(|swept| matches!(swept, SweepOutcome::Done(_))).count();
-    assert_eq!(swept, 2, "{one:?}\n{other:?}\n{next:?}");
+        tokio::join!(testbed.request_sweep(&one), testbed.request_sweep(&other), testbed.request_sweep(&next));
+    let completed = [&one, &other, &next].iter().filter(|result| matches!(result, SweepOutcome::Done(_))).count();
+    assert_eq!(completed, 2, "{one:?}\n{other:?}\n{next:?}");
     assert_eq!(
-        stage.request_sweep(&tick("d")).await,
+        testbed.request_sweep(&tick("d")).await,
         SweepOutcome::DuplicateTrigger,
-        "and later it is still the same event"
+        "a later duplicate is recognised as well"
     );
-    let found = outcome(&stage, &prs).await;
+    let found = outcome(&testbed, &prs).await;
     assert_eq!(found.runs_per_pr[..4], [1, 1, 0, 0]);
-    assert_eq!(found.states[1].1, 1, "one remedy, counted once");
+    assert_eq!(found.states[1].1, 1, "one remedy counted once");
 }
 
 #[tokio::test]
-async fn two_sweeps_that_meet_at_one_pull_request_claim_one_remedy() {
-    let Scene { stage, prs } = scene(Play::Everyday).await;
-    let wish = |name: &str| SweepTrigger::requested(RunId::new(name), ReconcileScope::One(pr_id(&prs[1])), false, name);
-    let (one, other) = (wish("r-1"), wish("r-2"));
-    let (one, other) = tokio::join!(stage.request_sweep(&one), stage.request_sweep(&other));
-    let claims = |swept: &SweepOutcome| match swept {
+async fn two_sweeps_of_one_pull_request_claim_one_remedy() {
+    let Setup { testbed, prs } = set_up(Scenario::Mixed).await;
+    let trigger =
+        |name: &str| SweepTrigger::requested(RunId::new(name), ReconcileScope::One(pr_id(&prs[1])), false, name);
+    let (one, other) = (trigger("r-1"), trigger("r-2"));
+    let (one, other) = tokio::join!(testbed.request_sweep(&one), testbed.request_sweep(&other));
+    let claims = |sweep_outcome: &SweepOutcome| match sweep_outcome {
         SweepOutcome::Done(summary) => summary.claims(),
         SweepOutcome::Busy { .. }
         | SweepOutcome::DuplicateTrigger
@@ -53,77 +54,79 @@ async fn two_sweeps_that_meet_at_one_pull_request_claim_one_remedy() {
         | SweepOutcome::RateLimited(_) => 0,
     };
     assert!(claims(&one) + claims(&other) <= 1, "{one:?}\n{other:?}");
-    // The one that came second took the place of the first, and waits if that was under way: the next sweep grants it.
-    stage.sweep_now().await;
-    let record = stage.record(&prs[1]).await;
+    // The second request supersedes the first; if the first was running, the next sweep executes the second.
+    testbed.sweep_now().await;
+    let record = testbed.record(&prs[1]).await;
     assert_eq!((record.retry_counts.rebuild, record.lifetime_remedies), (1, 1));
 }
 
-/// The second sweep begins when the first has made so many calls, and then both go on, call by call. Nothing if the first was
-/// over before.
-async fn both(play: Play, ahead: usize) -> Option<Outcome> {
-    let Scene { stage, prs } = scene(play).await;
-    stage.faults.count_anew();
-    let now = stage.now();
-    let (one, other) = (stage.another_sweep(), stage.another_sweep());
-    let over = AtomicBool::new(false);
+/// Starts a second sweep after the first has made `ahead` calls; both then interleave call by call. `None` if the first finished
+/// earlier.
+async fn overlap_sweeps(scenario: Scenario, ahead: usize) -> Option<Outcome> {
+    let Setup { testbed, prs } = set_up(scenario).await;
+    testbed.faults.count_anew();
+    let now = testbed.now();
+    let (one, other) = (testbed.another_sweep(), testbed.another_sweep());
+    let first_done = AtomicBool::new(false);
     let first = async {
-        let wish = SweepTrigger::scheduled("sweep", now, "first");
-        let swept = one.sweep(&wish, now + SWEEP_TIMEOUT).await.unwrap();
-        over.store(true, Ordering::SeqCst);
-        swept
+        let trigger = SweepTrigger::scheduled("sweep", now, "first");
+        let sweep_outcome = one.sweep(&trigger, now + SWEEP_TIMEOUT).await.unwrap();
+        first_done.store(true, Ordering::SeqCst);
+        sweep_outcome
     };
     let second = async {
-        while stage.faults.calls() < ahead {
-            if over.load(Ordering::SeqCst) {
+        while testbed.faults.calls() < ahead {
+            if first_done.load(Ordering::SeqCst) {
                 return None;
             }
             tokio::task::yield_now().await;
         }
-        // The first one's lease is gone, as if it had outlived it.
+        // Delete the first sweep's lease, as if it had expired.
         let lease = RowWrite::Delete { key: Key::state("LEASE#sweep"), only_if: Condition::Always };
-        stage.store.store.write(vec![lease], now).await.unwrap();
-        let wish = scheduled_sweep("second", now);
-        Some(other.sweep(&wish, now + SWEEP_TIMEOUT).await.unwrap())
+        testbed.store.store.write(vec![lease], now).await.unwrap();
+        let trigger = scheduled_sweep("second", now);
+        Some(other.sweep(&trigger, now + SWEEP_TIMEOUT).await.unwrap())
     };
     let (first, second) = tokio::join!(first, second);
     let second = second?;
-    for swept in [&first, &second] {
-        let SweepOutcome::Done(summary) = swept else { panic!("{swept:?}") };
+    for sweep_outcome in [&first, &second] {
+        let SweepOutcome::Done(summary) = sweep_outcome else { panic!("{sweep_outcome:?}") };
         assert_eq!(summary.errors, Vec::<String>::new());
     }
-    Some(settle(stage, &prs).await)
+    Some(settle(testbed, &prs).await)
 }
 
-/// What is left, the next sweeps do.
-async fn settle(stage: Testbed, prs: &[fakes::FakePrId]) -> Outcome {
+/// Lets two more sweeps finish the remaining work.
+async fn settle(testbed: Testbed, prs: &[fakes::FakePrId]) -> Outcome {
     for _ in 0..2 {
-        stage.with(|world| world.advance(jiff::SignedDuration::from_mins(3)));
-        stage.settle().await;
-        stage.sweep_now().await;
+        testbed.with(|fakes| fakes.advance(jiff::SignedDuration::from_mins(3)));
+        testbed.settle().await;
+        testbed.sweep_now().await;
     }
-    outcome(&stage, prs).await
+    outcome(&testbed, prs).await
 }
 
 #[tokio::test]
-async fn two_whole_sweeps_that_overlap_do_no_harm() {
-    let mut meetings = 0;
-    for play in [Play::Everyday, Play::Tripping, Play::Digest, Play::Watching, Play::Redelivery] {
-        let Scene { stage, prs } = scene(play).await;
-        stage.sweep_now().await;
-        let alone = settle(stage, &prs).await;
+async fn overlapping_full_sweeps_act_once() {
+    let mut overlaps = 0;
+    for scenario in
+        [Scenario::Mixed, Scenario::BreakerTrip, Scenario::Digest, Scenario::ObserveMode, Scenario::Redelivery]
+    {
+        let Setup { testbed, prs } = set_up(scenario).await;
+        testbed.sweep_now().await;
+        let expected = settle(testbed, &prs).await;
         for ahead in (1..).step_by(3) {
-            // Nothing: the first was over before the second could begin.
-            let Some(found) = both(play, ahead).await else { break };
-            let place = format!("{play:?}, the second began after {ahead} calls of the first");
-            if play == Play::Redelivery {
-                assert_eq!(found.chores, alone.chores, "{place}");
+            // `None`: the first sweep finished before the second started.
+            let Some(found) = overlap_sweeps(scenario, ahead).await else { break };
+            let context = format!("{scenario:?}, the second sweep started after {ahead} calls of the first");
+            if scenario == Scenario::Redelivery {
+                assert_eq!(found.chores, expected.chores, "{context}");
             } else {
-                assert_eq!(found, alone, "{place}");
+                assert_eq!(found, expected, "{context}");
             }
-            meetings += 1;
+            overlaps += 1;
         }
     }
-    println!("two whole sweeps met in {meetings} ways");
-    assert!(meetings > 40, "{meetings}");
+    println!("{overlaps} overlaps of two full sweeps");
+    assert!(overlaps > 40, "{overlaps}");
 }

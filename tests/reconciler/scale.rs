@@ -1,4 +1,4 @@
-//! The cost of a sweep follows what is stale, not what is open.
+//! The cost of a sweep grows with the number of stale pull requests, not with the number of open ones.
 
 use std::time::Instant;
 
@@ -10,47 +10,47 @@ use platform::store::Store;
 use reconciler::{ReconcileScope, SweepOutcome, SweepTrigger};
 use testbed::{Testbed, pr_id};
 
-use crate::On;
+use crate::Backend;
 
 #[tokio::test]
-async fn ten_thousand_open_and_a_hundred_stale() {
-    sweep_among(On::Memory, 10_000).await;
+async fn sweep_reads_only_stale_among_ten_thousand_open() {
+    sweep_among(Backend::Memory, 10_000).await;
 }
 
-/// Fewer, since each of them is a request over HTTP here; the sweep's own figures are the same.
+/// Fewer open pull requests, because each costs an HTTP request here; the cost of the sweep is the same.
 #[tokio::test]
-async fn five_hundred_open_and_a_hundred_stale_on_dynoxide() {
-    sweep_among(On::Dynoxide, 500).await;
+async fn sweep_reads_only_stale_among_five_hundred_open_on_dynoxide() {
+    sweep_among(Backend::Dynoxide, 500).await;
 }
 
-async fn sweep_among(on: On, open: usize) {
+async fn sweep_among(backend: Backend, open: usize) {
     let toml = "limits.remedies_in_flight = 100\nsweep.inventory_every = 100000";
-    let stage = on.stage(FakeSettings::default(), toml).await;
-    stage.sweep_now().await;
-    stage.sweeping.set(false);
-    let stale: Vec<_> = (0..100).map(|_| stage.open()).collect();
+    let testbed = backend.testbed(FakeSettings::default(), toml).await;
+    testbed.sweep_now().await;
+    testbed.sweeping.set(false);
+    let stale: Vec<_> = (0..100).map(|_| testbed.open()).collect();
     for pr in &stale {
-        stage.with(|world| world.force(Fault::JenkinsDeaf, pr));
+        testbed.with(|fakes| fakes.force(Fault::JenkinsDeaf, pr));
     }
-    stage.pass(2).await;
-    stage.sweep_now().await;
-    stage.pass(4).await;
-    stage.bridging.set(false);
-    // All the others were opened a moment ago.
-    let engine = Engine::new(stage.store.clone(), testbed::RecordingPublisher::default(), stage.policies.clone());
+    testbed.pass(2).await;
+    testbed.sweep_now().await;
+    testbed.pass(4).await;
+    testbed.bridging.set(false);
+    // All other pull requests were opened just now.
+    let engine = Engine::new(testbed.store.clone(), testbed::RecordingPublisher::default(), testbed.policies.clone());
     for number in 1..=open - stale.len() {
         let pr: PrId = format!("acme/busy#{number}").parse().unwrap();
-        let at = stage.now();
+        let at = testbed.now();
         engine.apply(&tests::opened(&pr, format!("d{number}"), at), at).await.unwrap();
     }
-    stage.with(|world| world.advance(SignedDuration::from_secs(30)));
-    let (items, queries) = (stage.store.rows_queried(), stage.queries());
-    let (spent, began) = (stage.store.usage().usage(), Instant::now());
-    let summary = stage.sweep_now().await;
-    let (took, after) = (began.elapsed(), stage.store.usage().usage());
-    let (items, queries) = (stage.store.rows_queried() - items, stage.queries() - queries);
+    testbed.with(|fakes| fakes.advance(SignedDuration::from_secs(30)));
+    let (items, queries) = (testbed.store.rows_queried(), testbed.queries());
+    let (spent, began) = (testbed.store.usage().usage(), Instant::now());
+    let summary = testbed.sweep_now().await;
+    let (took, after) = (began.elapsed(), testbed.store.usage().usage());
+    let (items, queries) = (testbed.store.rows_queried() - items, testbed.queries() - queries);
     println!(
-        "{on:?}, {open} open, 100 stale: {} ms, {items} index items, {queries} GraphQL requests, {} store requests, \
+        "{backend:?}, {open} open, 100 stale: {} ms, {items} index items, {queries} GraphQL requests, {} store requests, \
          {} rows read, {} written; {}",
         took.as_millis(),
         after.requests - spent.requests,
@@ -65,23 +65,23 @@ async fn sweep_among(on: On, open: usize) {
 }
 
 #[tokio::test]
-async fn two_hundred_contexts_on_one_pull_request_are_all_read() {
-    let stage = Testbed::new(FakeSettings::default(), "");
-    let pr = stage.open();
-    stage.with(|world| world.force(Fault::JenkinsDeaf, &pr));
-    stage.pass(1).await;
-    stage.with(|world| {
+async fn all_200_contexts_of_one_pull_request_are_read() {
+    let testbed = Testbed::new(FakeSettings::default(), "");
+    let pr = testbed.open();
+    testbed.with(|fakes| fakes.force(Fault::JenkinsDeaf, &pr));
+    testbed.pass(1).await;
+    testbed.with(|fakes| {
         for n in 0..200 {
-            world.post_check_on(&pr, &format!("matrix {n}"), Some("success"), "");
+            fakes.post_check_on(&pr, &format!("matrix {n}"), Some("success"), "");
         }
     });
-    stage.sweeping.set(false);
-    stage.lose_webhooks(|_, _| true);
-    stage.pass(20).await;
-    let wish = SweepTrigger::requested(RunId::new("r-1"), ReconcileScope::One(pr_id(&pr)), false, "a");
-    let SweepOutcome::Done(summary) = stage.request_sweep(&wish).await else { panic!("no sweep") };
+    testbed.sweeping.set(false);
+    testbed.lose_webhooks(|_, _| true);
+    testbed.pass(20).await;
+    let trigger = SweepTrigger::requested(RunId::new("r-1"), ReconcileScope::One(pr_id(&pr)), false, "a");
+    let SweepOutcome::Done(summary) = testbed.request_sweep(&trigger).await else { panic!("no sweep") };
     assert_eq!((summary.verified, summary.skipped.len()), (1, 0), "{summary:?}");
-    let (record, runs) = (stage.record(&pr).await, stage.with(|world| world.check_runs(&pr).len()));
+    let (record, runs) = (testbed.record(&pr).await, testbed.with(|fakes| fakes.check_runs(&pr).len()));
     assert!(record.signals.checks.len() == 200, "{} of {runs}", record.signals.checks.len());
-    assert_eq!(crate::drift(&stage, &pr).await, None);
+    assert_eq!(crate::drift(&testbed, &pr).await, None);
 }

@@ -1,5 +1,5 @@
-//! Beyond single pull requests (seed 004): people's labels, merges in one batch, the sentinel, the status issue, the backlog, and
-//! what is left out when GitHub allows little. The whole of Suture in the simulated world, and stopped at each of its calls.
+//! Coordination across pull requests (seed 004), end to end: control labels, merge batches, post-merge health, the status issue,
+//! the backlog, and which steps a low rate limit skips. Includes crashes at every call.
 
 mod backlog;
 mod labels;
@@ -15,76 +15,76 @@ use jiff::SignedDuration;
 use reconciler::{ReconcileScope, SweepTrigger};
 use testbed::{CallFault, SWEEP_TIMEOUT, Testbed};
 
-use crate::On;
+use crate::Backend;
 
-/// Who Suture is on GitHub.
+/// Suture's GitHub login.
 const SUTURE: &str = "suture[bot]";
 
-/// The issues that Suture has written.
-fn ours(world: &Fakes) -> Vec<(FakePrId, FakeIssue)> {
-    world.issues().filter(|(_, issue)| issue.user == SUTURE).map(|(name, issue)| (name, issue.clone())).collect()
+/// The issues that Suture opened.
+fn suture_issues(fakes: &Fakes) -> Vec<(FakePrId, FakeIssue)> {
+    fakes.issues().filter(|(_, issue)| issue.user == SUTURE).map(|(name, issue)| (name, issue.clone())).collect()
 }
 
-/// How often Suture has done this.
-fn actions(stage: &Testbed, action: AuditedAction) -> usize {
-    stage.with(|world| world.audit_by(SUTURE).filter(|effect| effect.action == action).count())
+/// How often Suture performed this action.
+fn actions(testbed: &Testbed, action: AuditedAction) -> usize {
+    testbed.with(|fakes| fakes.audit_by(SUTURE).filter(|effect| effect.action == action).count())
 }
 
-/// What was asked of CodeGenie: the effect ids, in order, repetitions included.
-fn requests(stage: &Testbed) -> Vec<String> {
-    let asked = |effect: &fakes::AuditEntry| {
+/// The effect ids of the requests to CodeGenie, in order, including repetitions.
+fn requests(testbed: &Testbed) -> Vec<String> {
+    let effect_id = |effect: &fakes::AuditEntry| {
         let detail = effect.detail.strip_prefix("PullRequestRequested ")?;
         let json: serde_json::Value = serde_json::from_str(detail).ok()?;
         json["effect_id"].as_str().map(str::to_owned)
     };
-    stage.with(|world| world.audit_by("bus").filter_map(asked).collect())
+    testbed.with(|fakes| fakes.audit_by("bus").filter_map(effect_id).collect())
 }
 
-/// Sweeps once, and carries out what it asks for, stopped at one of all calls; then the process is there again. Whether there was
-/// such a call.
-async fn stopped(stage: &Testbed, at: usize, how: CallFault) -> bool {
-    let _ = stage.faults.take_names();
-    stage.faults.plan(at + 1, how);
-    let now = stage.now();
-    let wish = SweepTrigger::requested(RunId::new("stopped"), ReconcileScope::All, false, "the one that dies");
-    // It may not even begin.
-    let _ = stage.sweep.sweep(&wish, now + SWEEP_TIMEOUT).await;
-    stage.settle().await;
-    let reached = stage.faults.struck();
-    stage.faults.restart();
-    stage.with(|world| world.advance(SWEEP_TIMEOUT + SignedDuration::from_secs(1)));
-    stage.settle().await;
+/// Runs one sweep and its commands with a fault at call `at`, restarts the process, and waits until the lease expires. Returns
+/// whether that call was reached.
+async fn sweep_with_fault(testbed: &Testbed, at: usize, fault: CallFault) -> bool {
+    let _ = testbed.faults.take_names();
+    testbed.faults.plan(at + 1, fault);
+    let now = testbed.now();
+    let trigger = SweepTrigger::requested(RunId::new("stopped"), ReconcileScope::All, false, "crashing process");
+    // The fault may prevent the sweep from starting.
+    let _ = testbed.sweep.sweep(&trigger, now + SWEEP_TIMEOUT).await;
+    testbed.settle().await;
+    let reached = testbed.faults.struck();
+    testbed.faults.restart();
+    testbed.with(|fakes| fakes.advance(SWEEP_TIMEOUT + SignedDuration::from_secs(1)));
+    testbed.settle().await;
     reached
 }
 
-/// What is remembered between sweeps survives DynamoDB's own types.
+/// The state stored between sweeps survives DynamoDB's attribute types.
 #[tokio::test]
-async fn all_of_it_on_dynoxide() {
+async fn coordination_works_on_dynoxide() {
     let repos = vec![RepoSettings::new("acme/payments"), RepoSettings::new("acme/ops")];
     let config = "status.repo = 'acme/ops'\nsentinel = { urls = ['https://shop.example/'], issue_repo = 'acme/ops' }\n\
                   [repos.'acme/payments']\nbacklog.enabled = true";
-    let stage = On::Dynoxide.stage(FakeSettings { repos, ..FakeSettings::default() }, config).await;
-    let approved = stage.with(|world| {
-        world.person_writes_issue("acme/payments", "maria", "Repair CVE-2026-50001", &["pipeline/approved"])
+    let testbed = Backend::Dynoxide.testbed(FakeSettings { repos, ..FakeSettings::default() }, config).await;
+    let approved = testbed.with(|fakes| {
+        fakes.person_writes_issue("acme/payments", "maria", "Repair CVE-2026-50001", &["pipeline/approved"])
     });
-    let (early, late) = (stage.open(), stage.open());
-    stage.pass(2).await;
-    stage.with(|world| world.person_merges(&early, "maria"));
-    stage.pass(35).await;
-    assert_eq!(stage.logged(&early, EventKind::PostMergeVerified).await.len(), 1);
-    assert!(stage.with(|world| world.is_merged(&late)), "it was merged meanwhile, and is being watched");
-    stage.set_health("https://shop.example/", 502);
-    let fresh = stage.open();
-    stage.pass(1).await;
-    stage.with(|world| world.person_merges(&fresh, "maria"));
-    stage.pass(10).await;
-    let issues = stage.with(|world| ours(world));
+    let (early, late) = (testbed.open(), testbed.open());
+    testbed.pass(2).await;
+    testbed.with(|fakes| fakes.person_merges(&early, "maria"));
+    testbed.pass(35).await;
+    assert_eq!(testbed.logged(&early, EventKind::PostMergeVerified).await.len(), 1);
+    assert!(testbed.with(|fakes| fakes.is_merged(&late)), "it is merged and its health is being checked");
+    testbed.set_health("https://shop.example/", 502);
+    let fresh = testbed.open();
+    testbed.pass(1).await;
+    testbed.with(|fakes| fakes.person_merges(&fresh, "maria"));
+    testbed.pass(10).await;
+    let issues = testbed.with(|fakes| suture_issues(fakes));
     let labels: Vec<&str> = issues.iter().map(|(_, issue)| issue.labels[0].as_str()).collect();
     assert_eq!(labels, ["suture/status", "suture/sentinel"]);
     assert!(issues[0].1.body.contains("- **Down since "), "{}", issues[0].1.body);
-    assert_eq!(requests(&stage), [format!("backlog:{approved}:1")]);
-    assert!(!stage.with(|world| world.issue(&approved).unwrap().open), "its pull request was merged");
-    let failed: Vec<String> = stage.summaries().iter().flat_map(|summary| summary.errors.clone()).collect();
+    assert_eq!(requests(&testbed), [format!("backlog:{approved}:1")]);
+    assert!(!testbed.with(|fakes| fakes.issue(&approved).unwrap().open), "its pull request was merged");
+    let failed: Vec<String> = testbed.summaries().iter().flat_map(|summary| summary.errors.clone()).collect();
     assert_eq!(failed, Vec::<String>::new());
-    assert_eq!(stage.with(|world| world.unknown_requests().to_vec()), Vec::<String>::new());
+    assert_eq!(testbed.with(|fakes| fakes.unknown_requests().to_vec()), Vec::<String>::new());
 }
