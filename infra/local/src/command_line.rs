@@ -37,6 +37,7 @@ enum LocalCommand {
     /// Print the JSON schema of suture.toml, for editors
     Schema,
     /// Make a key for the API and the dashboard, and its entry for SUTURE_ADMIN_KEYS
+    #[command(name = "new-key")]
     NewApiKey {
         /// Whose it is: shown in the log
         name: String,
