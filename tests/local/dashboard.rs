@@ -1,5 +1,5 @@
-//! The dashboard in a real browser, on the real functions and the demo: sign in, open a pull request, request `/rebuild` and see it
-//! queued. `tests/dashboard` has the assertions.
+//! The dashboard in a real browser, on the real functions and the demo: sign in, open a pull request, request
+//! `/rebuild` and see it queued. `tests/dashboard` has the assertions.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -159,7 +159,8 @@ async fn github(
     repositories(findings, &github, policies, &owners).await
 }
 
-/// Checks the repositories in which Suture opens issues, so that a misspelt name shows up here and not first in a sweep.
+/// Checks the repositories in which Suture opens issues, so that a misspelt name shows up here and not first in a
+/// sweep.
 async fn issue_repos(findings: &mut DoctorReport, github: &GitHub, policies: &Policies) {
     let settings = |policy: &Policy| {
         [("status.repo", policy.status.repo.clone()), ("sentinel.issue_repo", policy.sentinel.issue_repo.clone())]

@@ -1,6 +1,6 @@
-//! The bots that look at pull requests: Policy Bot with its SOD validator, Approver Bot, Automerge Bot. Each
-//! is woken by changes, looks a little later, and acts on the state it finds then. CodeGenie, which opens pull requests, is in
-//! `codegenie`.
+//! The bots that examine pull requests: Policy Bot with its SOD validator, Approver Bot, Automerge Bot. A change
+//! triggers a bot, which examines the pull request after a delay and acts on its state at that time. CodeGenie, which
+//! opens pull requests, is in `codegenie`.
 
 pub(crate) mod codegenie;
 
@@ -18,7 +18,7 @@ use crate::github::model::{PrIx, ReviewState, Sha};
 use crate::github::webhooks::WebhookTarget;
 use crate::settings::FakeBot;
 
-/// Labels that keep Automerge Bot away.
+/// Labels that prevent Automerge Bot from merging.
 const HOLD: [&str; 3] = ["do not merge", "hold", "wip"];
 
 fn place(bot: FakeBot) -> usize {
@@ -30,8 +30,8 @@ fn place(bot: FakeBot) -> usize {
 }
 
 impl Fakes {
-    /// An event on the bus, as a rule of EventBridge would hand it to the bots. False if nobody knows its type, its detail
-    /// cannot be read, or there is no such pull request.
+    /// Delivers a bus event to the bots, as an EventBridge rule would. Returns false if the type is unknown, the detail
+    /// is invalid, or the pull request does not exist.
     pub fn bus_event(&mut self, detail_type: &str, detail: &str) -> bool {
         let Ok(json) = serde_json::from_str::<Value>(detail) else { return false };
         let repo = json["repo"].as_str().unwrap_or_default();
@@ -42,7 +42,7 @@ impl Fakes {
         let bot = match (detail_type, ix) {
             ("PullRequestRequested", _) => return self.genie_requested(&json, ix),
             ("SodCheckRequested", Some(ix)) => {
-                // The validator fetches its data anew, and has Policy Bot look again.
+                // The validator refreshes its data and triggers Policy Bot.
                 self.fault_plans[ix.0].sod_old = false;
                 FakeBot::Policy
             }
@@ -57,7 +57,7 @@ impl Fakes {
         true
     }
 
-    /// Somebody wakes a bot: it looks, even if it overlooked this pull request before.
+    /// Retriggers a bot: it examines the pull request even if it ignored it before.
     pub(crate) fn wake(&mut self, bot: FakeBot, ix: PrIx) {
         let plan = &mut self.fault_plans[ix.0];
         plan.asleep_until[place(bot)] = None;
@@ -73,17 +73,17 @@ impl Fakes {
         self.clock.after_ms(ms, TimedEvent::BotLooks(bot, ix));
     }
 
-    /// Policy Bot looks at every new head, green or not.
+    /// Policy Bot examines every new head, green or not.
     pub(crate) fn policy_look_soon(&mut self, ix: PrIx) {
         self.look_soon(FakeBot::Policy, ix);
     }
 
-    /// A pull request changed: every bot that has something to do now will look, unless it is asleep.
+    /// After a change, triggers every bot that has work on the pull request, unless a fault makes it ignore it.
     pub(crate) fn wake_bots_with_work(&mut self, ix: PrIx) {
         if !self.github.pull(ix).is_open() {
             return;
         }
-        // GitHub's own auto-merge does not sleep.
+        // GitHub's own auto-merge is not subject to faults.
         if let Some((login, _)) = self.github.pull(ix).auto_merge.clone()
             && self.is_ready(ix)
         {
@@ -170,7 +170,7 @@ impl Fakes {
     fn policy_looks(&mut self, ix: PrIx, woken: bool) {
         if !self.checks_green(ix) {
             if self.policy_status(ix).is_none() || woken {
-                self.say_policy(ix, StatusState::Pending, "0/3 rules approved: waiting for the build");
+                self.post_policy_status(ix, StatusState::Pending, "0/3 rules approved: waiting for the build");
             }
             return;
         }
@@ -178,7 +178,7 @@ impl Fakes {
             return;
         }
         self.fault_plans[ix.0].evaluating = true;
-        self.say_policy(ix, StatusState::Pending, "Evaluating policies");
+        self.post_policy_status(ix, StatusState::Pending, "Evaluating policies");
         let (ms, sha) = (self.delay(ix, self.settings.timing.policy_ms), Arc::clone(self.github.pull(ix).head()));
         self.clock.after_ms(ms, TimedEvent::PolicyAnswers(ix, sha));
     }
@@ -195,7 +195,7 @@ impl Fakes {
         if self.strikes(ix, Fault::SodTiming) {
             self.fault_plans[ix.0].sod_old = true;
         }
-        // An invalid policy stays so until a person repairs it.
+        // The policy stays invalid until a person repairs it.
         let misconfigured =
             self.awaits_repair(ix, Fault::PolicyMisconfigured) || self.strikes(ix, Fault::PolicyMisconfigured);
         let (state, description) = if misconfigured {
@@ -207,11 +207,11 @@ impl Fakes {
         };
         let times = if self.strikes(ix, Fault::BotAnswersTwice) { 2 } else { 1 };
         for _ in 0..times {
-            self.say_policy(ix, state, description);
+            self.post_policy_status(ix, state, description);
         }
     }
 
-    fn say_policy(&mut self, ix: PrIx, state: StatusState, description: &str) {
+    fn post_policy_status(&mut self, ix: PrIx, state: StatusState, description: &str) {
         let pull = self.github.pull(ix);
         let (repo, sha) = (pull.repo, Arc::clone(pull.head()));
         let context = format!("policy-bot: {}", pull.base_ref);
@@ -257,7 +257,7 @@ impl Fakes {
         }
     }
 
-    /// What a bot that reports directly posts to `/webhook/bot`.
+    /// Posts a result to `/webhook/bot` if the bot reports directly.
     fn report(&mut self, bot: FakeBot, ix: PrIx, result: &str, reason: &str) {
         if !self.settings.listening[place(bot)].reports {
             return;

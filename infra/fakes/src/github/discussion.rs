@@ -1,4 +1,4 @@
-//! Reviews, comments, reactions, labels, issues: what people and bots say.
+//! Reviews, comments, reactions, labels and issues.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ impl Fakes {
         place
     }
 
-    /// Writes a comment; `None` if there is nothing of this number.
+    /// Writes a comment; `None` if no pull request or issue has this number.
     pub(crate) fn write_comment(&mut self, repo: RepoIx, number: u64, by: &str, body: &str) -> Option<usize> {
         let numbered = self.github.numbered(repo, number)?;
         let now = self.now();
@@ -69,7 +69,7 @@ impl Fakes {
         self.emit_comment(&comment, &issue, ix, "created");
     }
 
-    /// Reacts; the second reaction of the same kind by the same account is the first one.
+    /// Adds a reaction. A repeated reaction of the same kind by the same account is ignored.
     pub(crate) fn react(&mut self, place: usize, by: &str, content: &str) {
         let comment = &self.github.comments[place];
         if comment.reactions.iter().any(|it| it.user == by && it.content == content) {
@@ -81,7 +81,7 @@ impl Fakes {
         self.log(by, AuditedAction::ReactionAdded, Some(pr), None, format!("{content} on {comment_id}"));
     }
 
-    /// Adds or removes a label of a pull request; the answer is whether it changed anything.
+    /// Adds or removes a label of a pull request. Returns whether it changed anything.
     pub(crate) fn label(&mut self, ix: PrIx, name: &str, on: bool, by: &str) -> bool {
         let labels = &mut self.github.pulls[ix.0].labels;
         let place = labels.iter().position(|label| label == name);
@@ -99,7 +99,7 @@ impl Fakes {
         true
     }
 
-    /// Wakes the bots that listen to this.
+    /// Triggers the bots configured for this kind of change.
     fn wake_listeners(&mut self, ix: PrIx, to: fn(&crate::settings::BotTriggers) -> bool) {
         for (bot, listening) in FakeBot::ALL.into_iter().zip(self.settings.listening) {
             if to(&listening) {
@@ -108,7 +108,7 @@ impl Fakes {
         }
     }
 
-    /// Adds or removes a label of an issue, which GitHub compares without case; the answer is whether it changed anything.
+    /// Adds or removes a label of an issue, ignoring case as GitHub does. Returns whether it changed anything.
     pub(crate) fn label_issue(&mut self, place: usize, name: &str, on: bool, by: &str) -> bool {
         let now = self.now();
         let issue = &mut self.github.issues[place];
@@ -128,7 +128,7 @@ impl Fakes {
         true
     }
 
-    /// Opens or closes an issue; the answer is whether it changed anything.
+    /// Opens or closes an issue. Returns whether it changed anything.
     pub(crate) fn set_issue_open(&mut self, place: usize, open: bool, reason: Option<&str>, by: &str) -> bool {
         let now = self.now();
         let issue = &mut self.github.issues[place];

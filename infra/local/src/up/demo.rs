@@ -1,8 +1,8 @@
-//! The demo: fake GitHub, Jenkins and bots behind real HTTP, on a scaled clock. It starts with pull requests that are already
-//! stuck, as on the day Suture is installed, and opens new ones while it runs.
+//! The demo: fake GitHub, Jenkins and bots behind real HTTP, on a scaled clock. It starts with pull requests that are
+//! already stuck, as on the day Suture is installed, and opens new ones while it runs.
 //!
-//! The fakes are in memory. A restart creates new ones: their time and pull request numbers continue after those of the previous
-//! process, and the pull requests left open by it are closed with a webhook.
+//! The fakes are in memory. A restart creates new ones: their time and pull request numbers continue after those of the
+//! previous process, and the pull requests left open by it are closed with a webhook.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -62,8 +62,8 @@ const HISTORY: [(i64, usize, Option<Fault>); 14] = [
     (3, 0, None),
 ];
 
-/// Repository index of each new pull request, round-robin. The repository that requires up-to-date branches gets few: there,
-/// each merge forces all others to rebuild.
+/// Repository index of each new pull request, round-robin. The repository that requires up-to-date branches gets few:
+/// there, each merge forces all others to rebuild.
 const REPO_ORDER: [usize; 6] = [0, 1, 0, 1, 0, 2];
 
 /// Faults that need a person, round-robin.

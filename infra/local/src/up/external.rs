@@ -1,4 +1,5 @@
-//! External services: a real GitHub and Jenkins as configured in the environment, or the fakes. Also the keys of the admin API.
+//! External services: a real GitHub and Jenkins as configured in the environment, or the fakes. Also the keys of the
+//! admin API.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -1,4 +1,5 @@
-//! The log file in the data directory: the functions' log lines and the platform's warnings. It rotates at a size limit.
+//! The log file in the data directory: the functions' log lines and the platform's warnings. It rotates at a size
+//! limit.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -48,8 +49,8 @@ impl Write for LogFile {
     }
 }
 
-/// Writes all warnings and errors of this process to the file, with the machine's time. dynoxide's are excluded: it warns of
-/// every failed condition, which is an ordinary result here.
+/// Writes all warnings and errors of this process to the file, with the machine's time. dynoxide's are excluded: it
+/// warns of every failed condition, which is an ordinary result here.
 pub(super) fn write_warnings_to(file: &LogFile) {
     let file = file.clone();
     let layer = tracing_subscriber::fmt::layer().json().with_writer(move || file.clone());

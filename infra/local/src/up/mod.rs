@@ -1,5 +1,5 @@
-//! Suture in one process: the tables, the queue, the four functions behind one port, and, without GitHub credentials, the fakes.
-//! This module has the options and their validation; `system` runs the processes.
+//! Suture in one process: the tables, the queue, the four functions behind one port, and, without GitHub credentials,
+//! the fakes. This module has the options and their validation; `system` runs the system.
 
 mod console;
 mod data_dir;
@@ -67,7 +67,8 @@ pub struct UpOptions {
     /// Speed of the demo as a multiple of real time [default: 60]
     #[arg(long, value_name = "X")]
     speed: Option<f64>,
-    /// Configuration file [default: the file named by SUTURE_CONFIG, otherwise built-in defaults; the demo runs in mode act]
+    /// Configuration file [default: the file named by SUTURE_CONFIG, otherwise built-in defaults; the demo runs in mode
+    /// act]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }

@@ -1,4 +1,5 @@
-//! Publishes inside this process: commands to the durable queue, bus events to the fake bots, mails to a file and the console.
+//! Publishes inside this process: commands to the durable queue, bus events to the fake bots, mails to a file and the
+//! console.
 
 use std::fmt;
 use std::fs::OpenOptions;

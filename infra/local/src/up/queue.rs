@@ -1,5 +1,5 @@
-//! The durable queue of `suture up`: the in-process queue of `simulate`, with a row in a separate table for every message, so
-//! that a killed process loses none (ADR 0027).
+//! The durable queue of `suture up`: the in-process queue of `simulate`, with a row in a separate table for every
+//! message, so that a killed process loses none (ADR 0027).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -21,8 +21,8 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 const TABLE: &str = "suture-queue";
-/// Delay before the first retry; it doubles each time. The last attempt thus comes after the lease of a crashed worker has
-/// expired.
+/// Delay before the first retry; it doubles each time. The last attempt thus comes after the lease of a crashed worker
+/// has expired.
 const RETRY_AFTER: SignedDuration = SignedDuration::from_secs(30);
 /// The longest duration of a sweep.
 const VISIBILITY_TIMEOUT: SignedDuration = SignedDuration::from_mins(30);
@@ -150,8 +150,9 @@ impl DurableQueue {
                 self.write_dead(message).await;
             }
             if let Some(message) = received {
-                // Store the receive count before the message is handled, so that a message that crashes the process becomes a
-                // dead letter. After a restart it is visible at once. A failed write does not prevent handling.
+                // Store the receive count before the message is handled, so that a message that crashes the process
+                // becomes a dead letter. After a restart it is visible at once. A failed write does not prevent
+                // handling.
                 let _ = self
                     .write_row(&SimulatedMessage { visible_at: message.content.sent_at, ..message.clone() }, false)
                     .await;
@@ -178,8 +179,8 @@ impl DurableQueue {
         self.changed.send_replace(());
     }
 
-    /// Retries a message later, or makes it a dead letter. If the write fails, the change is in memory only, and a restart
-    /// repeats the attempt.
+    /// Retries a message later, or makes it a dead letter. If the write fails, the change is in memory only, and a
+    /// restart repeats the attempt.
     pub(super) async fn retry(&self, mut message: QueuedMessage, why: &str) {
         let pause = RETRY_AFTER.saturating_mul(1 << message.receives.saturating_sub(1).min(MAX_RECEIVES));
         message.visible_at = saturating_after(self.clock.now(), pause);

@@ -45,7 +45,8 @@ const SAVE_DEMO_EVERY: Duration = Duration::from_secs(1);
 const GRACE: Duration = Duration::from_millis(1_200);
 /// Measured by the scaled clock, so it is short in the demo.
 const SWEEP_LIMIT: SignedDuration = SignedDuration::from_mins(30);
-/// Holder of the sweep's lease. It can be constant because the data directory is locked: a lease with this name is always our own.
+/// Holder of the sweep's lease. It can be constant because the data directory is locked: a lease with this name is
+/// always our own.
 const HOLDER: &str = "local";
 
 type SharedStore = Arc<EventTap>;
@@ -106,7 +107,8 @@ impl LocalSystem {
             None => "GitHub",
         };
         let clock = if demo.is_some() { "  clock      faster than real time (--speed)\n" } else { "" };
-        // The fragment (`#…`) is never sent to a server or logged; the dashboard stores the key and removes it from the address.
+        // The fragment (`#…`) is never sent to a server or logged; the dashboard stores the key and removes it from the
+        // address.
         let key = self.access.key.as_ref().map_or_else(String::new, |key| format!("#key={key}"));
         let data = path.display();
         let _ = writeln!(

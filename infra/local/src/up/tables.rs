@@ -1,5 +1,5 @@
-//! Embedded DynamoDB: dynoxide on a file in the data directory, behind a local HTTP endpoint, so that the AWS SDK's client works
-//! unchanged. Also deletes expired rows.
+//! Embedded DynamoDB: dynoxide on a file in the data directory, behind a local HTTP endpoint, so that the AWS SDK's
+//! client works unchanged. Also deletes expired rows.
 
 use std::path::Path;
 
