@@ -113,7 +113,7 @@ fn run_doctor(config: Option<PathBuf>) -> Result<(String, bool), String> {
         None => env::policies(&ProcessEnv).map_err(|bad| bad.to_string()),
     };
     let findings = runtime()?.block_on(doctor::examine(policies, &ProcessEnv, Timestamp::now()));
-    let failed = findings.iter().filter(|finding| finding.verdict == FindingLevel::Fail).count();
+    let failed = findings.iter().filter(|finding| finding.level == FindingLevel::Fail).count();
     let lines: String = findings.iter().map(|finding| format!("{finding}\n")).collect();
     let summary = match failed {
         0 => "No checks failed.".to_owned(),

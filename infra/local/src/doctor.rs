@@ -40,20 +40,20 @@ pub(crate) enum FindingLevel {
 }
 
 pub(crate) struct DoctorFinding {
-    pub(crate) verdict: FindingLevel,
-    what: String,
+    pub(crate) level: FindingLevel,
+    subject: String,
     /// The result and, if something is wrong, the fix.
     text: String,
 }
 
 impl fmt::Display for DoctorFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let verdict = match self.verdict {
+        let level = match self.level {
             FindingLevel::Ok => "ok",
             FindingLevel::Warn => "warn",
             FindingLevel::Fail => "FAIL",
         };
-        write!(f, "{verdict:<4}  {:<18}  {}", self.what, self.text)
+        write!(f, "{level:<4}  {:<18}  {}", self.subject, self.text)
     }
 }
 
@@ -61,20 +61,20 @@ impl fmt::Display for DoctorFinding {
 struct DoctorReport(Vec<DoctorFinding>);
 
 impl DoctorReport {
-    fn add(&mut self, verdict: FindingLevel, what: impl fmt::Display, text: impl fmt::Display) {
-        self.0.push(DoctorFinding { verdict, what: what.to_string(), text: text.to_string() });
+    fn add(&mut self, level: FindingLevel, subject: impl fmt::Display, text: impl fmt::Display) {
+        self.0.push(DoctorFinding { level, subject: subject.to_string(), text: text.to_string() });
     }
 
-    fn ok(&mut self, what: impl fmt::Display, text: impl fmt::Display) {
-        self.add(FindingLevel::Ok, what, text);
+    fn ok(&mut self, subject: impl fmt::Display, text: impl fmt::Display) {
+        self.add(FindingLevel::Ok, subject, text);
     }
 
-    fn warn(&mut self, what: impl fmt::Display, text: impl fmt::Display) {
-        self.add(FindingLevel::Warn, what, text);
+    fn warn(&mut self, subject: impl fmt::Display, text: impl fmt::Display) {
+        self.add(FindingLevel::Warn, subject, text);
     }
 
-    fn fail(&mut self, what: impl fmt::Display, text: impl fmt::Display) {
-        self.add(FindingLevel::Fail, what, text);
+    fn fail(&mut self, subject: impl fmt::Display, text: impl fmt::Display) {
+        self.add(FindingLevel::Fail, subject, text);
     }
 }
 
@@ -112,12 +112,12 @@ async fn github(
     environment: &impl Environment,
     now: Timestamp,
 ) -> Vec<RepoName> {
-    const WHAT: &str = "credentials";
+    const SUBJECT: &str = "credentials";
     let set = "set SUTURE_GITHUB_APP_ID and SUTURE_GITHUB_PRIVATE_KEY, or SUTURE_GITHUB_TOKEN";
     let health = match clients::github(environment) {
         Ok(github) => github.health().await.map(|health| (github, health)),
         Err(bad) => {
-            findings.fail(WHAT, format!("{bad}: {set}"));
+            findings.fail(SUBJECT, format!("{bad}: {set}"));
             return Vec::new();
         }
     };
@@ -129,19 +129,19 @@ async fn github(
             } else {
                 "cannot reach GitHub; check SUTURE_GITHUB_API_URL and the network"
             };
-            findings.fail(WHAT, format!("{error}: {advice}"));
+            findings.fail(SUBJECT, format!("{error}: {advice}"));
             return Vec::new();
         }
     };
     let mut owners: Vec<String> = environment.get("SUTURE_GITHUB_OWNER").into_iter().collect();
     if let Some(app) = &health.app {
-        findings.ok(WHAT, format!("authenticated as the GitHub App `{}`", app.slug));
+        findings.ok(SUBJECT, format!("authenticated as the GitHub App `{}`", app.slug));
         permissions(findings, app, policies);
         events(findings, app);
         hook(findings, &github, now).await;
         installations(findings, &github, &mut owners).await;
     } else {
-        findings.warn(WHAT, "GitHub accepts the token. Prefer a GitHub App: Suture can then redeliver failed webhooks, and doctor can check its permissions");
+        findings.warn(SUBJECT, "GitHub accepts the token. Prefer a GitHub App: Suture can then redeliver failed webhooks, and doctor can check its permissions");
         if all(policies).any(|policy| policy.check_run.enabled) {
             findings.warn(
                 "check run",
@@ -356,16 +356,16 @@ fn secrets(findings: &mut DoctorReport, environment: &impl Environment) {
 }
 
 async fn jenkins(findings: &mut DoctorReport, policies: &Policies, environment: &impl Environment, repos: &[RepoName]) {
-    const WHAT: &str = "jenkins";
+    const SUBJECT: &str = "jenkins";
     let jenkins = match clients::jenkins(environment) {
         Ok(Some(jenkins)) => jenkins,
         Ok(None) => {
             return match policies.base().rebuild.via {
-                RebuildVia::Jenkins | RebuildVia::Replay | RebuildVia::Rescan => findings.warn(WHAT, "SUTURE_JENKINS_URL is not set, so Suture cannot rerun builds: set it, or set rebuild.via to \"comment\" or \"github\""),
-                RebuildVia::Comment | RebuildVia::GitHub => findings.ok(WHAT, "not used"),
+                RebuildVia::Jenkins | RebuildVia::Replay | RebuildVia::Rescan => findings.warn(SUBJECT, "SUTURE_JENKINS_URL is not set, so Suture cannot rerun builds: set it, or set rebuild.via to \"comment\" or \"github\""),
+                RebuildVia::Comment | RebuildVia::GitHub => findings.ok(SUBJECT, "not used"),
             };
         }
-        Err(bad) => return findings.fail(WHAT, bad),
+        Err(bad) => return findings.fail(SUBJECT, bad),
     };
     let url = jenkins.base_url();
     let mut visible = 0;
@@ -373,18 +373,18 @@ async fn jenkins(findings: &mut DoctorReport, policies: &Policies, environment: 
         let job = folder_of(policies.for_repo(repo), repo);
         match jenkins.job_exists(&job).await {
             Ok(true) => visible += 1,
-            Ok(false) => findings.warn(WHAT, format!("job `{job}` for {repo} does not exist or is not visible: check rebuild.job, and the Jenkins user's permission to read jobs")),
-            Err(error) => return findings.fail(WHAT, unreachable(&jenkins, &error)),
+            Ok(false) => findings.warn(SUBJECT, format!("job `{job}` for {repo} does not exist or is not visible: check rebuild.job, and the Jenkins user's permission to read jobs")),
+            Err(error) => return findings.fail(SUBJECT, unreachable(&jenkins, &error)),
         }
     }
     if repos.is_empty() {
         match jenkins.job_exists(&JenkinsJob::new("suture-doctor")).await {
-            Ok(_) => findings.ok(WHAT, format!("{url} accepts the login")),
-            Err(error) => findings.fail(WHAT, unreachable(&jenkins, &error)),
+            Ok(_) => findings.ok(SUBJECT, format!("{url} accepts the login")),
+            Err(error) => findings.fail(SUBJECT, unreachable(&jenkins, &error)),
         }
     } else if visible > 0 {
         let count = repos.len();
-        findings.ok(WHAT, format!("{url} accepts the login; jobs of {visible} of {count} repositories are visible"));
+        findings.ok(SUBJECT, format!("{url} accepts the login; jobs of {visible} of {count} repositories are visible"));
     }
 }
 
@@ -419,9 +419,10 @@ fn keys(findings: &mut DoctorReport, environment: &impl Environment) {
 }
 
 async fn tables(findings: &mut DoctorReport, environment: &impl Environment, now: Timestamp) {
-    const WHAT: &str = "tables";
+    const SUBJECT: &str = "tables";
     if environment.get("SUTURE_STATE_TABLE").is_none() && environment.get("SUTURE_EVENTS_TABLE").is_none() {
-        return findings.ok(WHAT, "SUTURE_STATE_TABLE is not set: `cargo run` uses local tables in its data directory");
+        return findings
+            .ok(SUBJECT, "SUTURE_STATE_TABLE is not set: `cargo run` uses local tables in its data directory");
     }
     if environment.get("SUTURE_COMMAND_QUEUE_URL").is_none() {
         findings.fail("queue", "SUTURE_COMMAND_QUEUE_URL is not set: set it to the URL of the command queue");
@@ -429,19 +430,19 @@ async fn tables(findings: &mut DoctorReport, environment: &impl Environment, now
     #[cfg(not(feature = "aws"))]
     {
         let _ = now;
-        findings.warn(WHAT, "not checked: run `cargo run --features aws -- doctor`");
+        findings.warn(SUBJECT, "not checked: run `cargo run --features aws -- doctor`");
     }
     #[cfg(feature = "aws")]
     match platform::aws::backends(environment).await {
-        Err(bad) => findings.fail(WHAT, bad),
+        Err(bad) => findings.fail(SUBJECT, bad),
         Ok((store, _)) => {
             for key in [platform::store::Key::state("BREAKER"), platform::store::Key::event("doctor", "doctor")] {
                 if let Err(error) = platform::store::Store::get(&store, &key, now).await {
                     let hint = "check the table names, the region and the credentials";
-                    return findings.fail(WHAT, format!("{error}: {hint}"));
+                    return findings.fail(SUBJECT, format!("{error}: {hint}"));
                 }
             }
-            findings.ok(WHAT, "both tables are readable");
+            findings.ok(SUBJECT, "both tables are readable");
         }
     }
 }
