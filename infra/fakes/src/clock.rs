@@ -23,7 +23,7 @@ pub(crate) enum TimedEvent {
     /// Jenkins reports the result of a build.
     BuildReported(usize),
     /// A bot examines a pull request.
-    BotLooks(FakeBot, PrIx),
+    BotExamines(FakeBot, PrIx),
     /// Policy Bot finishes an evaluation of this head.
     PolicyAnswers(PrIx, Sha),
     /// GitHub's merge queue merges a tested pull request.

@@ -153,7 +153,7 @@ impl Fakes {
             TimedEvent::BuildStarts(item) => self.build_starts(item),
             TimedEvent::BuildEnds(build) => self.build_ends(build),
             TimedEvent::BuildReported(build) => self.build_reported(build),
-            TimedEvent::BotLooks(bot, ix) => self.bot_looks(bot, ix),
+            TimedEvent::BotExamines(bot, ix) => self.bot_examines(bot, ix),
             TimedEvent::PolicyAnswers(ix, sha) => self.policy_answers(ix, &sha),
             TimedEvent::QueueMerges(ix) => self.queue_merges(ix),
             TimedEvent::BaseMoves(ix, conflicting) => self.base_moves(ix, conflicting),

@@ -209,13 +209,13 @@ pub(crate) struct PlannedFaults {
     /// Time until which each bot ignores this pull request.
     pub(crate) asleep_until: [Option<Timestamp>; 3],
     /// Bots with a scheduled examination; a second one is not scheduled.
-    pub(crate) looking: [bool; 3],
+    pub(crate) examination_scheduled: [bool; 3],
     /// Bots that were retriggered: they examine a pull request even if they have already done so.
-    pub(crate) woken: [bool; 3],
+    pub(crate) retriggered: [bool; 3],
     /// Whether Policy Bot is evaluating.
     pub(crate) evaluating: bool,
     /// Whether the SOD data is stale.
-    pub(crate) sod_old: bool,
+    pub(crate) sod_stale: bool,
 }
 
 impl PlannedFaults {
@@ -226,10 +226,10 @@ impl PlannedFaults {
             struck: Vec::new(),
             person: None,
             asleep_until: [None; 3],
-            looking: [false; 3],
-            woken: [false; 3],
+            examination_scheduled: [false; 3],
+            retriggered: [false; 3],
             evaluating: false,
-            sod_old: false,
+            sod_stale: false,
         }
     }
 }

@@ -96,7 +96,7 @@ impl Fakes {
     pub fn person_repairs_policy(&mut self, pr: &FakePrId) {
         self.clear_fault(pr, Fault::PolicyMisconfigured);
         if let Some(ix) = self.ix(pr) {
-            self.wake(FakeBot::Policy, ix);
+            self.retrigger(FakeBot::Policy, ix);
         }
     }
 

@@ -43,7 +43,7 @@ impl Fakes {
             ("PullRequestRequested", _) => return self.genie_requested(&json, ix),
             ("SodCheckRequested", Some(ix)) => {
                 // The validator refreshes its data and triggers Policy Bot.
-                self.fault_plans[ix.0].sod_old = false;
+                self.fault_plans[ix.0].sod_stale = false;
                 FakeBot::Policy
             }
             ("PolicyEvaluationRequested", Some(_)) => FakeBot::Policy,
@@ -52,34 +52,36 @@ impl Fakes {
             _ => return false,
         };
         if let Some(ix) = ix.filter(|_| self.settings.listening[place(bot)].bus) {
-            self.wake(bot, ix);
+            self.retrigger(bot, ix);
         }
         true
     }
 
     /// Retriggers a bot: it examines the pull request even if it ignored it before.
-    pub(crate) fn wake(&mut self, bot: FakeBot, ix: PrIx) {
+    pub(crate) fn retrigger(&mut self, bot: FakeBot, ix: PrIx) {
         let plan = &mut self.fault_plans[ix.0];
         plan.asleep_until[place(bot)] = None;
-        plan.woken[place(bot)] = true;
-        self.look_soon(bot, ix);
+        plan.retriggered[place(bot)] = true;
+        self.schedule_examination(bot, ix);
     }
 
-    fn look_soon(&mut self, bot: FakeBot, ix: PrIx) {
-        if !self.github.pull(ix).is_open() || std::mem::replace(&mut self.fault_plans[ix.0].looking[place(bot)], true) {
+    fn schedule_examination(&mut self, bot: FakeBot, ix: PrIx) {
+        if !self.github.pull(ix).is_open()
+            || std::mem::replace(&mut self.fault_plans[ix.0].examination_scheduled[place(bot)], true)
+        {
             return;
         }
         let ms = self.delay(ix, self.settings.timing.bot_ms);
-        self.clock.after_ms(ms, TimedEvent::BotLooks(bot, ix));
+        self.clock.after_ms(ms, TimedEvent::BotExamines(bot, ix));
     }
 
     /// Policy Bot examines every new head, green or not.
-    pub(crate) fn policy_look_soon(&mut self, ix: PrIx) {
-        self.look_soon(FakeBot::Policy, ix);
+    pub(crate) fn schedule_policy_examination(&mut self, ix: PrIx) {
+        self.schedule_examination(FakeBot::Policy, ix);
     }
 
     /// After a change, triggers every bot that has work on the pull request, unless a fault makes it ignore it.
-    pub(crate) fn wake_bots_with_work(&mut self, ix: PrIx) {
+    pub(crate) fn trigger_bots_with_work(&mut self, ix: PrIx) {
         if !self.github.pull(ix).is_open() {
             return;
         }
@@ -93,7 +95,7 @@ impl Fakes {
         for (bot, asleep) in
             FakeBot::ALL.into_iter().zip([Fault::PolicyAsleep, Fault::ApproverAsleep, Fault::AutomergeAsleep])
         {
-            if !self.has_work(bot, ix) || self.fault_plans[ix.0].looking[place(bot)] {
+            if !self.has_work(bot, ix) || self.fault_plans[ix.0].examination_scheduled[place(bot)] {
                 continue;
             }
             let now = self.now();
@@ -102,7 +104,7 @@ impl Fakes {
                 self.fault_plans[ix.0].asleep_until[place(bot)] = Some(later(now, ms));
             }
             if self.fault_plans[ix.0].asleep_until[place(bot)].is_none_or(|until| until <= now) {
-                self.look_soon(bot, ix);
+                self.schedule_examination(bot, ix);
             }
         }
     }
@@ -153,28 +155,28 @@ impl Fakes {
             && self.required_green(ix)
     }
 
-    pub(crate) fn bot_looks(&mut self, bot: FakeBot, ix: PrIx) {
+    pub(crate) fn bot_examines(&mut self, bot: FakeBot, ix: PrIx) {
         let plan = &mut self.fault_plans[ix.0];
-        plan.looking[place(bot)] = false;
-        let woken = std::mem::take(&mut plan.woken[place(bot)]);
+        plan.examination_scheduled[place(bot)] = false;
+        let retriggered = std::mem::take(&mut plan.retriggered[place(bot)]);
         if !self.github.pull(ix).is_open() {
             return;
         }
         match bot {
-            FakeBot::Policy => self.policy_looks(ix, woken),
-            FakeBot::Approver => self.approver_looks(ix),
-            FakeBot::Automerge => self.automerge_looks(ix, woken),
+            FakeBot::Policy => self.policy_examines(ix, retriggered),
+            FakeBot::Approver => self.approver_examines(ix),
+            FakeBot::Automerge => self.automerge_examines(ix, retriggered),
         }
     }
 
-    fn policy_looks(&mut self, ix: PrIx, woken: bool) {
+    fn policy_examines(&mut self, ix: PrIx, retriggered: bool) {
         if !self.checks_green(ix) {
-            if self.policy_status(ix).is_none() || woken {
+            if self.policy_status(ix).is_none() || retriggered {
                 self.post_policy_status(ix, StatusState::Pending, "0/3 rules approved: waiting for the build");
             }
             return;
         }
-        if self.fault_plans[ix.0].evaluating || (self.has_verdict(ix) && !woken) {
+        if self.fault_plans[ix.0].evaluating || (self.has_verdict(ix) && !retriggered) {
             return;
         }
         self.fault_plans[ix.0].evaluating = true;
@@ -189,18 +191,18 @@ impl Fakes {
             return;
         }
         if self.github.pull(ix).head() != sha || !self.checks_green(ix) {
-            self.policy_look_soon(ix);
+            self.schedule_policy_examination(ix);
             return;
         }
         if self.strikes(ix, Fault::SodTiming) {
-            self.fault_plans[ix.0].sod_old = true;
+            self.fault_plans[ix.0].sod_stale = true;
         }
         // The policy stays invalid until a person repairs it.
         let misconfigured =
             self.awaits_repair(ix, Fault::PolicyMisconfigured) || self.strikes(ix, Fault::PolicyMisconfigured);
         let (state, description) = if misconfigured {
             (StatusState::Error, "Invalid policy in .policy.yml: unknown field `aproval`")
-        } else if self.fault_plans[ix.0].sod_old {
+        } else if self.fault_plans[ix.0].sod_stale {
             (StatusState::Failure, "Separation of duties not satisfied: no record of the author")
         } else {
             (StatusState::Success, "All rules are approved")
@@ -231,7 +233,7 @@ impl Fakes {
         self.report(FakeBot::Policy, ix, result, description);
     }
 
-    fn approver_looks(&mut self, ix: PrIx) {
+    fn approver_examines(&mut self, ix: PrIx) {
         if !self.has_work(FakeBot::Approver, ix) || !self.checks_green(ix) {
             return;
         }
@@ -242,9 +244,9 @@ impl Fakes {
         self.report(FakeBot::Approver, ix, "passed", "approved");
     }
 
-    fn automerge_looks(&mut self, ix: PrIx, woken: bool) {
+    fn automerge_examines(&mut self, ix: PrIx, retriggered: bool) {
         if !self.is_ready(ix) {
-            if woken {
+            if retriggered {
                 self.report(FakeBot::Automerge, ix, "failed", "the pull request cannot be merged");
             }
             return;

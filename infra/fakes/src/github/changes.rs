@@ -103,7 +103,7 @@ impl Fakes {
         let sha = Arc::clone(self.github.pull(ix).head());
         let ms = self.delay(ix, self.settings.timing.notice_ms);
         self.clock.after_ms(ms, TimedEvent::JenkinsNotices(ix, sha));
-        self.policy_look_soon(ix);
+        self.schedule_policy_examination(ix);
     }
 
     /// Pushes a commit to the head; `updated` means that it merges the base.
@@ -214,8 +214,8 @@ impl Fakes {
         self.github.pulls[ix.0].draft = draft;
         self.touch(ix);
         self.emit_pull(ix, if draft { "converted_to_draft" } else { "ready_for_review" }, by, &[]);
-        self.policy_look_soon(ix);
-        self.wake_bots_with_work(ix);
+        self.schedule_policy_examination(ix);
+        self.trigger_bots_with_work(ix);
     }
 
     pub(crate) fn enqueue(&mut self, ix: PrIx, by: &str) {
@@ -255,7 +255,7 @@ impl Fakes {
         self.github.pulls[ix.0].auto_merge = on.then(|| (by.to_owned(), now));
         self.touch(ix);
         self.emit_pull(ix, if on { "auto_merge_enabled" } else { "auto_merge_disabled" }, by, &[]);
-        self.wake_bots_with_work(ix);
+        self.trigger_bots_with_work(ix);
     }
 
     pub(crate) fn post_status(&mut self, repo: RepoIx, sha: &Sha, by: &str, report: NewStatus<'_>) {
@@ -282,7 +282,7 @@ impl Fakes {
             format!("{}: {}", report.context, report.state.name()),
         );
         self.emit_status(repo, sha, &status);
-        self.wake_bots_of(sha, &prs);
+        self.trigger_bots_of(sha, &prs);
     }
 
     /// Creates a check run, or replaces the one with its id.
@@ -318,15 +318,15 @@ impl Fakes {
             if suite_done {
                 self.emit_suite(repo, sha, check.suite_id, &check.app_slug, "completed");
             }
-            self.wake_bots_of(sha, &prs);
+            self.trigger_bots_of(sha, &prs);
         }
     }
 
     /// Triggers the bots of the pull requests whose head is this commit, after a report on it.
-    fn wake_bots_of(&mut self, sha: &Sha, prs: &[PrIx]) {
+    fn trigger_bots_of(&mut self, sha: &Sha, prs: &[PrIx]) {
         for ix in prs {
             if self.github.pull(*ix).head() == sha && self.github.pull(*ix).is_open() {
-                self.wake_bots_with_work(*ix);
+                self.trigger_bots_with_work(*ix);
             }
         }
     }

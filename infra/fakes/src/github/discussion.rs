@@ -24,7 +24,7 @@ impl Fakes {
         let place = self.github.pull(ix).reviews.len() - 1;
         self.note(by, AuditedAction::ReviewSubmitted, ix, state.name());
         self.emit_review(ix, place, "submitted", by);
-        self.wake_bots_with_work(ix);
+        self.trigger_bots_with_work(ix);
         place
     }
 
@@ -48,7 +48,7 @@ impl Fakes {
         self.announce_comment(place, numbered, by);
         if let PullOrIssue::Pull(ix) = numbered {
             self.github.pulls[ix.0].updated_at = now;
-            self.wake_listeners(ix, |listening| listening.comments);
+            self.trigger_listeners(ix, |listening| listening.comments);
         }
         Some(place)
     }
@@ -95,15 +95,15 @@ impl Fakes {
         self.github.pulls[ix.0].updated_at = self.clock.now;
         self.note(by, if on { AuditedAction::LabelAdded } else { AuditedAction::LabelRemoved }, ix, name);
         self.emit_label(ix, on, name, by);
-        self.wake_listeners(ix, |listening| listening.labels);
+        self.trigger_listeners(ix, |listening| listening.labels);
         true
     }
 
     /// Triggers the bots configured for this kind of change.
-    fn wake_listeners(&mut self, ix: PrIx, to: fn(&crate::settings::BotTriggers) -> bool) {
+    fn trigger_listeners(&mut self, ix: PrIx, to: fn(&crate::settings::BotTriggers) -> bool) {
         for (bot, listening) in FakeBot::ALL.into_iter().zip(self.settings.listening) {
             if to(&listening) {
-                self.wake(bot, ix);
+                self.retrigger(bot, ix);
             }
         }
     }

@@ -38,10 +38,10 @@ impl DataDir {
         let data_dir = Self { path: path.to_owned(), _lock: lock };
         match data_dir.read("use")? {
             None => data_dir.write("use", purpose)?,
-            Some(former) if former == purpose => {}
-            Some(former) => {
+            Some(recorded) if recorded == purpose => {}
+            Some(recorded) => {
                 return Err(StartError(format!(
-                    "The data directory {shown} was created for {former} mode and cannot be used for {purpose} mode: choose another one with --data DIR."
+                    "The data directory {shown} was created for {recorded} mode and cannot be used for {purpose} mode: choose another one with --data DIR."
                 )));
             }
         }

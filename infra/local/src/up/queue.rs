@@ -61,7 +61,7 @@ pub(super) struct DurableQueue {
     sent: std::sync::atomic::AtomicU64,
     changed: watch::Sender<()>,
     /// The dead letters, as the admin API shows them.
-    parked: Arc<LocalDeadLetters>,
+    dead_letters: Arc<LocalDeadLetters>,
 }
 
 impl std::fmt::Debug for DurableQueue {
@@ -97,16 +97,16 @@ impl DurableQueue {
                     drop(runtime.spawn(async move { queue.redrive().await }));
                 }
             };
-            let parked = Arc::new(LocalDeadLetters::new(redrive));
+            let dead_letters = Arc::new(LocalDeadLetters::new(redrive));
             let (queues, sent) = (Mutex::new(queues), 0.into());
-            Self { client, clock, queues, sent, changed: watch::Sender::new(()), parked }
+            Self { client, clock, queues, sent, changed: watch::Sender::new(()), dead_letters }
         });
-        dead.into_iter().for_each(|dead| queue.parked.add(dead));
+        dead.into_iter().for_each(|dead| queue.dead_letters.add(dead));
         Ok(queue)
     }
 
     pub(super) fn dlq(&self) -> DeadLetterQueue {
-        DeadLetterQueue::Local(Arc::clone(&self.parked))
+        DeadLetterQueue::Local(Arc::clone(&self.dead_letters))
     }
 
     fn queues(&self) -> MutexGuard<'_, [SimulatedQueue<String, QueueContent>; 2]> {
@@ -197,7 +197,7 @@ impl DurableQueue {
 
     async fn write_dead(&self, message: &QueuedMessage) {
         let _ = self.write_row(message, true).await;
-        self.parked.add(dead_letter(message));
+        self.dead_letters.add(dead_letter(message));
     }
 
     /// Sends all dead letters again. A message that cannot be written stays a dead letter.
@@ -208,7 +208,7 @@ impl DurableQueue {
             match self.write_row(&fresh, false).await {
                 Ok(()) => self.put(fresh),
                 Err(_) => {
-                    self.parked.add(dead_letter(&message));
+                    self.dead_letters.add(dead_letter(&message));
                     self.queues()[message.content.consumer as usize].put_dead(message);
                 }
             }
