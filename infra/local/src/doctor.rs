@@ -113,11 +113,11 @@ async fn github(
     now: Timestamp,
 ) -> Vec<RepoName> {
     const SUBJECT: &str = "credentials";
-    let set = "set SUTURE_GITHUB_APP_ID and SUTURE_GITHUB_PRIVATE_KEY, or SUTURE_GITHUB_TOKEN";
+    let fix = "Set SUTURE_GITHUB_APP_ID and SUTURE_GITHUB_PRIVATE_KEY, or SUTURE_GITHUB_TOKEN";
     let health = match clients::github(environment) {
         Ok(github) => github.health().await.map(|health| (github, health)),
         Err(bad) => {
-            findings.fail(SUBJECT, format!("{bad}: {set}"));
+            findings.fail(SUBJECT, format!("{bad}. {fix}"));
             return Vec::new();
         }
     };
@@ -292,7 +292,7 @@ async fn repositories(
     for owner in owners {
         match github.repositories(owner).await {
             Ok(some) if some.is_empty() => {
-                findings.warn("repositories", format!("no repository of {owner} is visible"))
+                findings.warn("repositories", format!("no repository of {owner} is visible"));
             }
             Ok(some) => repos.extend(some),
             Err(error) => findings.fail("repositories", format!("cannot list the repositories of {owner}: {error}")),
