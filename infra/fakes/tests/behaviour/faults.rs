@@ -251,7 +251,8 @@ fn bots_post_webhooks_when_reports_are_enabled() {
         .filter(|it| it.target == fakes::WebhookTarget::Bot)
         .map(|it| serde_json::from_slice(&it.body).unwrap())
         .collect();
-    let results: Vec<_> = reports.iter().map(|it| (it["bot"].as_str().unwrap(), it["result"].as_str().unwrap())).collect();
+    let results: Vec<_> =
+        reports.iter().map(|it| (it["bot"].as_str().unwrap(), it["result"].as_str().unwrap())).collect();
     assert!(
         results.contains(&("policy-bot", "passed"))
             && results.contains(&("approver-bot", "passed"))
@@ -271,7 +272,8 @@ fn random_faults_all_strike_and_most_pull_requests_still_merge() {
         fakes.pulls().flat_map(|(pr, _)| fakes.struck(&pr).to_vec()).map(|(_, fault)| fault).collect();
     // These two strike only when a client sends a request.
     let on_request = [Fault::GenieAsleep, Fault::MergeableUnknown];
-    let expected: Vec<Fault> = Fault::ALL.into_iter().skip(5).take(17).filter(|fault| !on_request.contains(fault)).collect();
+    let expected: Vec<Fault> =
+        Fault::ALL.into_iter().skip(5).take(17).filter(|fault| !on_request.contains(fault)).collect();
     for fault in expected {
         assert!(struck.contains(&fault), "{fault:?}");
     }

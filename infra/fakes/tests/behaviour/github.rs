@@ -230,7 +230,11 @@ fn failed_deliveries_are_listed_and_redelivered_with_the_same_guid() {
     assert_eq!(json!(redelivered.guid), lost["guid"]);
     assert_ne!(json!(redelivered.id), lost["id"]);
     minutes(&mut fakes, 4 * 24 * 60);
-    assert_eq!(as_jwt(&mut fakes, "GET", "/app/hook/deliveries").json, json!([]), "only the last three days are listed");
+    assert_eq!(
+        as_jwt(&mut fakes, "GET", "/app/hook/deliveries").json,
+        json!([]),
+        "only the last three days are listed"
+    );
     assert_eq!(as_jwt(&mut fakes, "POST", &format!("/app/hook/deliveries/{}/attempts", lost["id"])).code, 404);
 }
 
@@ -261,7 +265,11 @@ fn requests_are_authenticated() {
     let bad = try_github(&mut fakes, "GET", PULL, &[("authorization", "Bearer nonsense")], &Value::Null).unwrap();
     assert_eq!((none.code, bad.code), (401, 401));
     assert_eq!(as_jwt(&mut fakes, "GET", PULL).code, 401, "the App's JWT does not give access to repositories");
-    assert_eq!(ask(&mut fakes, "GET", "/app", Value::Null).code, 401, "a personal token is not accepted for App endpoints");
+    assert_eq!(
+        ask(&mut fakes, "GET", "/app", Value::Null).code,
+        401,
+        "a personal token is not accepted for App endpoints"
+    );
     assert_eq!(as_jwt(&mut fakes, "GET", "/app").json["id"], 4711);
     assert_eq!(as_jwt(&mut fakes, "GET", "/app/installations").json[0]["id"], 815);
     assert_eq!(ask_as_app(&mut fakes, "GET", "/installation/repositories", Value::Null).json["total_count"], 1);
@@ -283,5 +291,9 @@ fn unknown_requests_are_recorded() {
     assert_eq!((got.code, got.json["message"].as_str().unwrap()), (404, "Not Found"));
     assert_eq!(ask(&mut fakes, "GET", "/repos/acme/payments/pulls/99", Value::Null).code, 404);
     assert_eq!(ask(&mut fakes, "GET", "/repos/acme/nothing", Value::Null).code, 404);
-    assert_eq!(fakes.unknown_requests(), ["GET /repos/acme/payments/topics"], "a missing object is not an unknown request");
+    assert_eq!(
+        fakes.unknown_requests(),
+        ["GET /repos/acme/payments/topics"],
+        "a missing object is not an unknown request"
+    );
 }

@@ -40,7 +40,11 @@ fn build_is_queued_followed_and_found_by_its_commit() {
     let job = ask_jenkins(&mut fakes, "GET", &format!("{JOB}/api/json")).json;
     assert_eq!(job["builds"][0]["result"], "SUCCESS");
     assert!(fakes.is_merged(&pr));
-    assert_eq!(ask_jenkins(&mut fakes, "POST", &format!("{JOB}/build")).code, 409, "a merged pull request has nothing to build");
+    assert_eq!(
+        ask_jenkins(&mut fakes, "POST", &format!("{JOB}/build")).code,
+        409,
+        "a merged pull request has nothing to build"
+    );
     let mine: Vec<_> = fakes.audit_by("jenkins:suture").map(|it| it.action).collect();
     assert_eq!(mine, [AuditedAction::BuildQueued]);
 }
