@@ -1,5 +1,5 @@
-//! The dashboard in a real browser, on the real functions and what the demo brings about: signed in, looked at, a pull request
-//! opened, `/rebuild` asked for and seen queued. `tests/dashboard` has the assertions.
+//! The dashboard in a real browser, on the real functions and the demo: sign in, open a pull request, request
+//! `/rebuild` and see it queued. `tests/dashboard` has the assertions.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,18 +9,18 @@ use tests::local_aws::Folder;
 
 use crate::child_process::Up;
 
-/// Screenshots are kept beside the build, where people look for what a test leaves behind.
+/// Screenshots go into the build directory, with the other test output.
 fn screenshots() -> PathBuf {
     let program = Path::new(env!("CARGO_BIN_EXE_up"));
     program.parent().and_then(Path::parent).map_or_else(std::env::temp_dir, |target| target.join("screenshots"))
 }
 
 #[test]
-fn people_see_the_real_thing_in_a_browser() {
+fn dashboard_works_in_a_browser() {
     let folder = Folder::new();
     let up = Up::start(folder.path(), |command| command.args(["--demo", "--seed", "1", "--speed", "40"]));
-    // What needs a person stays as it is while we look, and its checks may be run again.
-    let (repo, number) = up.wait_for("somebody who is needed", Duration::from_secs(90), |up| {
+    // A pull request that needs a person does not change meanwhile, and its checks can be rerun.
+    let (repo, number) = up.wait_for("pull request that needs a person", Duration::from_secs(90), |up| {
         let overview = up.get("/api/overview");
         let one = overview["needs_person"]
             .as_array()?
@@ -29,7 +29,7 @@ fn people_see_the_real_thing_in_a_browser() {
         Some((one["repo"].as_str()?.to_owned(), one["number"].as_u64()?))
     });
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("dashboard/browser.mjs");
-    let looked = Command::new("node")
+    let browser = Command::new("node")
         .arg(script)
         .args(["--base", &format!("http://{}", up.address), "--key", &up.key, "--pr", &format!("{repo}/{number}")])
         .arg("--out")
@@ -37,8 +37,8 @@ fn people_see_the_real_thing_in_a_browser() {
         .stdin(Stdio::null())
         .output()
         .expect("node");
-    let said = format!("{}{}", String::from_utf8_lossy(&looked.stdout), String::from_utf8_lossy(&looked.stderr));
-    // Shown when a test fails, or with --nocapture: sizes and what was seen.
-    eprintln!("{said}");
-    assert!(looked.status.success(), "{said}");
+    let output = format!("{}{}", String::from_utf8_lossy(&browser.stdout), String::from_utf8_lossy(&browser.stderr));
+    // Visible on failure or with --nocapture: sizes and the steps of the browser.
+    eprintln!("{output}");
+    assert!(browser.status.success(), "{output}");
 }

@@ -1,4 +1,4 @@
-//! The first command of a newcomer, and the same directory again.
+//! The demo: the first run of a new user, and a restart on the same data directory.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ fn has_activity(overview: &Value, kind: &str) -> bool {
 }
 
 #[test]
-fn within_a_minute_pull_requests_are_opened_healed_and_merged_and_a_restart_goes_on() {
+fn demo_opens_heals_and_merges_within_a_minute_and_continues_after_a_restart() {
     let folder = Folder::new();
     let began = Instant::now();
     let mut up = Up::start(folder.path(), |command| command.args(["--demo", "--seed", "1"]));
@@ -26,16 +26,16 @@ fn within_a_minute_pull_requests_are_opened_healed_and_merged_and_a_restart_goes
         Some(up.get("/healthz")).filter(|health| health["status"] == "ok")
     });
     assert!(health["version"].is_string());
-    let overview = up.wait_for("a healed and a merged one", Duration::from_secs(60), |up| {
+    let overview = up.wait_for("healed and merged pull request", Duration::from_secs(60), |up| {
         let overview = up.get("/api/overview");
         let all = count(&overview, "MERGED") > 0
             && has_activity(&overview, "REMEDIATION_")
-            && up.said().iter().any(|line| line.contains("  healed  "));
+            && up.output().iter().any(|line| line.contains("  healed  "));
         all.then_some(overview)
     });
     assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
     assert_eq!((&overview["mode"], &overview["role"]), (&Value::from("act"), &Value::from("admin")));
-    // Every remedy there is, and the one that needs a person.
+    // Every remedy, and the pull request that needs a person.
     let words = [
         "  opened ",
         "  merged ",
@@ -50,13 +50,15 @@ fn within_a_minute_pull_requests_are_opened_healed_and_merged_and_a_restart_goes
         "close it and ask CodeGenie",
     ];
     for word in words {
-        up.wait_for(word, Duration::from_secs(30), |up| up.said().iter().any(|line| line.contains(word)).then_some(()));
+        up.wait_for(word, Duration::from_secs(30), |up| {
+            up.output().iter().any(|line| line.contains(word)).then_some(())
+        });
     }
-    assert!(up.said().iter().all(|line| !line.contains('\x1b')), "colours are for terminals");
-    // Nobody gets in without the key.
-    let open = std::mem::take(&mut up.key);
-    assert_eq!(up.ask("GET", "/api/overview", &[], b"").map(|(status, _)| status), Some(401));
-    up.key = open;
+    assert!(up.output().iter().all(|line| !line.contains('\x1b')), "colors only on a terminal");
+    // Requests without the key are rejected.
+    let key = std::mem::take(&mut up.key);
+    assert_eq!(up.request("GET", "/api/overview", &[], b"").map(|(status, _)| status), Some(401));
+    up.key = key;
 
     let listed = up.get("/api/prs?limit=5");
     let known = listed["prs"][0].clone();
@@ -65,29 +67,29 @@ fn within_a_minute_pull_requests_are_opened_healed_and_merged_and_a_restart_goes
     assert!(events > 0, "{listed}");
 
     up.signal("-INT");
-    assert_eq!(up.ended_within(Duration::from_secs(2)), Some(0));
+    assert_eq!(up.wait_for_exit(Duration::from_secs(2)), Some(0));
     let key = up.key.clone();
     let again = Up::start(folder.path(), |command| command.args(["--demo", "--seed", "1"]));
-    assert_eq!(again.key, key, "the same directory has the same key");
-    assert!(again.get(&path)["events"].as_array().map_or(0, Vec::len) >= events, "its past is still there");
-    // What was open in the former world is closed, and new ones have numbers nobody had.
+    assert_eq!(again.key, key, "the key is stored in the data directory");
+    assert!(again.get(&path)["events"].as_array().map_or(0, Vec::len) >= events, "events survive a restart");
+    // Pull requests left open by the previous process are closed, and new ones have unused numbers.
     again.wait_for("closing", Duration::from_secs(20), |up| {
-        up.said().iter().any(|line| line.contains("  closed  ")).then_some(())
+        up.output().iter().any(|line| line.contains("  closed  ")).then_some(())
     });
-    let newest = again.wait_for("a new one", Duration::from_secs(20), |up| {
-        let said = up.said();
-        let line = said.iter().find(|line| line.contains("  opened  "))?;
+    let newest = again.wait_for("new pull request", Duration::from_secs(20), |up| {
+        let output = up.output();
+        let line = output.iter().find(|line| line.contains("  opened  "))?;
         line.split_once('#')?.1.split(' ').next()?.parse::<u64>().ok()
     });
-    assert!(newest > 20, "#{newest} would be another one's number");
+    assert!(newest > 20, "#{newest} was already used");
     again.kill();
 }
 
 #[test]
-fn sigterm_ends_it_as_well() {
+fn sigterm_stops_the_process_cleanly() {
     let folder = Folder::new();
     let mut up = Up::start(folder.path(), |command| command.args(["--demo", "--speed", "10"]));
     up.signal("-TERM");
-    assert_eq!(up.ended_within(Duration::from_secs(2)), Some(0));
-    assert_eq!(up.said().last().map(String::as_str), Some("Stopped. Everything is kept."));
+    assert_eq!(up.wait_for_exit(Duration::from_secs(2)), Some(0));
+    assert_eq!(up.output().last().map(String::as_str), Some("Stopped. All data is saved."));
 }

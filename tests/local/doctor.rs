@@ -1,4 +1,4 @@
-//! `doctor` in the pretended world, well and unwell.
+//! `doctor` against the fakes: a correct setup, and setups with mistakes.
 
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -19,13 +19,13 @@ fn private_key() -> String {
     format!("-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n", BASE64_STANDARD.encode(der.as_ref()))
 }
 
-async fn served(settings: FakeSettings) -> (Arc<Mutex<Fakes>>, FakeServers) {
-    let world = Arc::new(Mutex::new(Fakes::new(5, settings)));
-    let serving = fakes::serve(Arc::clone(&world)).await.expect("ports");
-    (world, serving)
+async fn serve_fakes(settings: FakeSettings) -> (Arc<Mutex<Fakes>>, FakeServers) {
+    let fakes = Arc::new(Mutex::new(Fakes::new(5, settings)));
+    let serving = fakes::serve(Arc::clone(&fakes)).await.expect("ports");
+    (fakes, serving)
 }
 
-fn well(serving: &FakeServers, settings: &FakeSettings) -> Command {
+fn doctor_command(serving: &FakeServers, settings: &FakeSettings) -> Command {
     let mut command = program();
     let entry = admin::keys::new_key("ops", domain::command::ApiRole::Admin).expect("a key").1;
     command.arg("doctor").envs([
@@ -41,14 +41,14 @@ fn well(serving: &FakeServers, settings: &FakeSettings) -> Command {
     command
 }
 
-/// Runs beside the world, which needs this thread's runtime.
-async fn told(mut command: Command) -> (Option<i32>, String) {
+/// Exit code and output. Runs on a blocking thread because the fakes need this thread's runtime.
+async fn run_to_end(mut command: Command) -> (Option<i32>, String) {
     let output = tokio::task::spawn_blocking(move || run(&mut command)).await.expect("it runs");
     (output.status.code(), String::from_utf8(output.stdout).expect("text"))
 }
 
-fn line<'a>(said: &'a str, what: &str) -> &'a str {
-    said.lines().find(|line| line.contains(what)).unwrap_or_else(|| panic!("nothing about {what}:\n{said}"))
+fn line<'a>(output: &'a str, what: &str) -> &'a str {
+    output.lines().find(|line| line.contains(what)).unwrap_or_else(|| panic!("no line about {what}:\n{output}"))
 }
 
 fn settings() -> FakeSettings {
@@ -58,12 +58,12 @@ fn settings() -> FakeSettings {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_is_well() {
+async fn correct_setup_has_only_ok_lines() {
     let settings = FakeSettings { repos: vec![RepoSettings::new("acme/payments")], ..settings() };
-    let (world, serving) = served(settings.clone()).await;
-    let (code, said) = told(well(&serving, &settings)).await;
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.lines().all(|line| !line.starts_with("FAIL") && !line.starts_with("warn")), "{said}");
+    let (fakes, serving) = serve_fakes(settings.clone()).await;
+    let (code, output) = run_to_end(doctor_command(&serving, &settings)).await;
+    assert_eq!(code, Some(0), "{output}");
+    assert!(output.lines().all(|line| !line.starts_with("FAIL") && !line.starts_with("warn")), "{output}");
     for what in [
         "configuration",
         "credentials",
@@ -77,80 +77,80 @@ async fn all_is_well() {
         "admin keys",
         "tables",
     ] {
-        assert!(line(&said, what).starts_with("ok"), "{said}");
+        assert!(line(&output, what).starts_with("ok"), "{output}");
     }
-    assert_eq!(world.lock().expect("nobody panicked").unknown_requests(), [] as [String; 0]);
+    assert_eq!(fakes.lock().expect("not poisoned").unknown_requests(), [] as [String; 0]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_is_said_with_what_to_do() {
+async fn mistakes_are_reported_with_the_fix() {
     let settings = settings();
-    let (world, serving) = served(settings.clone()).await;
+    let (fakes, serving) = serve_fakes(settings.clone()).await;
     let folder = Folder::new();
     let config = folder.path().join("suture.toml");
     std::fs::write(&config, "mode = \"maybe\"").expect("a file");
     {
-        // A webhook that Suture did not believe.
-        let mut world = world.lock().expect("nobody panicked");
-        world.open_pr(NewPullRequest::default());
-        world.advance(SignedDuration::from_secs(5));
-        for delivery in world.take_webhooks() {
-            world.webhook_answered(&delivery, 401);
+        // A webhook that Suture rejected for its signature.
+        let mut fakes = fakes.lock().expect("not poisoned");
+        fakes.open_pr(NewPullRequest::default());
+        fakes.advance(SignedDuration::from_secs(5));
+        for delivery in fakes.take_webhooks() {
+            fakes.webhook_answered(&delivery, 401);
         }
     }
-    let mut command = well(&serving, &settings);
+    let mut command = doctor_command(&serving, &settings);
     command.arg("--config").arg(&config).env("SUTURE_JENKINS_TOKEN", "wrong").env_remove("SUTURE_ADMIN_KEYS");
-    let (code, said) = told(command).await;
-    assert_eq!(code, Some(1), "{said}");
-    assert!(line(&said, "configuration").starts_with("FAIL"), "{said}");
-    assert!(line(&said, "differ").starts_with("FAIL  webhook secret"), "{said}");
-    assert!(line(&said, "SUTURE_JENKINS_TOKEN").starts_with("FAIL  jenkins"), "{said}");
-    assert!(line(&said, "acme/bare").starts_with("warn"), "{said}");
-    assert!(line(&said, "SUTURE_ADMIN_KEYS").starts_with("warn"), "{said}");
-    assert!(said.trim_end().ends_with("things keep Suture from working."), "{said}");
+    let (code, output) = run_to_end(command).await;
+    assert_eq!(code, Some(1), "{output}");
+    assert!(line(&output, "configuration").starts_with("FAIL"), "{output}");
+    assert!(line(&output, "differ").starts_with("FAIL  webhook secret"), "{output}");
+    assert!(line(&output, "SUTURE_JENKINS_TOKEN").starts_with("FAIL  jenkins"), "{output}");
+    assert!(line(&output, "acme/bare").starts_with("warn"), "{output}");
+    assert!(line(&output, "SUTURE_ADMIN_KEYS").starts_with("warn"), "{output}");
+    assert!(output.trim_end().ends_with(" checks failed."), "{output}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn repositories_that_get_issues_must_be_there() {
+async fn unknown_issue_repository_fails() {
     let settings = settings();
-    let (_world, serving) = served(settings.clone()).await;
+    let (_fakes, serving) = serve_fakes(settings.clone()).await;
     let folder = Folder::new();
     let config = folder.path().join("suture.toml");
     let text = "status.repo = \"acme/payments\"\nsentinel.issue_repo = \"acme/paymnets\"";
     std::fs::write(&config, text).expect("a file");
-    let mut command = well(&serving, &settings);
+    let mut command = doctor_command(&serving, &settings);
     command.arg("--config").arg(&config);
-    let (code, said) = told(command).await;
-    assert_eq!(code, Some(1), "{said}");
-    assert!(line(&said, "status.repo").starts_with("ok"), "{said}");
-    let wrong = line(&said, "sentinel.issue_repo");
+    let (code, output) = run_to_end(command).await;
+    assert_eq!(code, Some(1), "{output}");
+    assert!(line(&output, "status.repo").starts_with("ok"), "{output}");
+    let wrong = line(&output, "sentinel.issue_repo");
     assert!(
-        wrong.starts_with("FAIL") && wrong.contains("`acme/paymnets`") && wrong.contains("is the name right"),
-        "{said}"
+        wrong.starts_with("FAIL") && wrong.contains("`acme/paymnets`") && wrong.contains("check the name"),
+        "{output}"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_anything_set_it_says_what_to_set() {
+async fn missing_credentials_and_secrets_are_named() {
     let mut command = program();
     command.arg("doctor");
-    let (code, said) = told(command).await;
-    assert_eq!(code, Some(1), "{said}");
-    assert!(line(&said, "SUTURE_GITHUB_APP_ID").starts_with("FAIL"), "{said}");
-    assert!(line(&said, "SUTURE_WEBHOOK_SECRET").starts_with("FAIL"), "{said}");
+    let (code, output) = run_to_end(command).await;
+    assert_eq!(code, Some(1), "{output}");
+    assert!(line(&output, "SUTURE_GITHUB_APP_ID").starts_with("FAIL"), "{output}");
+    assert!(line(&output, "SUTURE_WEBHOOK_SECRET").starts_with("FAIL"), "{output}");
     let mut command = program();
     command.arg("doctor").envs([("SUTURE_GITHUB_TOKEN", "wrong"), ("SUTURE_GITHUB_OWNER", "acme")]);
-    let (_world, serving) = served(settings()).await;
+    let (_fakes, serving) = serve_fakes(settings()).await;
     command.env("SUTURE_GITHUB_API_URL", &serving.github_url);
-    let (_, said) = told(command).await;
-    assert!(line(&said, "credentials").starts_with("FAIL"), "{said}");
-    // Check runs are for Apps.
+    let (_, output) = run_to_end(command).await;
+    assert!(line(&output, "credentials").starts_with("FAIL"), "{output}");
+    // Only Apps can write check runs.
     let folder = Folder::new();
     let config = folder.path().join("suture.toml");
     std::fs::write(&config, "[repos.\"acme/payments\"]\ncheck_run.enabled = true").expect("a file");
     let mut command = program();
     command.arg("doctor").arg("--config").arg(&config).envs([("SUTURE_GITHUB_OWNER", "acme")]);
     command.env("SUTURE_GITHUB_TOKEN", &settings().tokens[0].0).env("SUTURE_GITHUB_API_URL", &serving.github_url);
-    let (_, said) = told(command).await;
-    assert!(line(&said, "check run ").starts_with("warn"), "{said}");
+    let (_, output) = run_to_end(command).await;
+    assert!(line(&output, "check run ").starts_with("warn"), "{output}");
 }

@@ -1,4 +1,4 @@
-//! `cargo run` as people run it: a process of its own, on free ports and in fresh directories.
+//! `cargo run` as users run it: a separate process, on free ports and in new directories.
 
 #![expect(clippy::expect_used, clippy::panic, reason = "a test may stop")]
 

@@ -1,4 +1,4 @@
-//! The log of everything that was done to the outside: what a test reads to say "nothing was done twice".
+//! The audit log: every write to the fakes, so that a test can assert that nothing was done twice.
 
 use jiff::Timestamp;
 
@@ -37,12 +37,12 @@ pub enum AuditedAction {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditEntry {
     pub at: Timestamp,
-    /// Who: a login, `jenkins:<user>` for what was asked of Jenkins, `bus` for bus events.
+    /// A login, `jenkins:<user>` for requests to Jenkins, or `bus` for bus events.
     pub by: String,
     pub action: AuditedAction,
-    /// The pull request or issue it was done to, if to one.
+    /// The affected pull request or issue, if any.
     pub pr: Option<FakePrId>,
-    /// The head at that moment, if there is one.
+    /// The head commit at that time, if any.
     pub head: Option<String>,
     /// The label, the comment's text, the event's detail …
     pub detail: String,
@@ -53,7 +53,7 @@ impl Fakes {
         &self.audit_log
     }
 
-    /// What this login (or `jenkins:<user>`, or `bus`) has written.
+    /// The writes by this login (or `jenkins:<user>`, or `bus`).
     pub fn audit_by<'a>(&'a self, by: &'a str) -> impl Iterator<Item = &'a AuditEntry> {
         self.audit_log.iter().filter(move |entry| entry.by == by)
     }

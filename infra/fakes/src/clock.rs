@@ -1,4 +1,4 @@
-//! The fakes' own clock and the events that are still to come, in order. `fakes` runs them.
+//! The fakes' clock and the queue of scheduled events. `fakes` runs them.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,29 +10,29 @@ use crate::settings::FakeBot;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum TimedEvent {
-    /// GitHub has worked out whether the head can be merged, as of this many changes.
+    /// GitHub has computed mergeability for this version of the pull request.
     MergeabilityKnown(PrIx, u32),
-    /// GitHub (or Jenkins, or a bot) sends the webhook of this place in the log.
+    /// GitHub (or Jenkins, or a bot) sends the webhook with this index in the delivery log.
     Send(usize),
-    /// Jenkins has noticed a head.
+    /// Jenkins notices a new head.
     JenkinsNotices(PrIx, Sha),
     /// A queue item gets an executor.
     BuildStarts(u64),
-    /// A build ends by itself.
+    /// A build finishes.
     BuildEnds(usize),
-    /// Jenkins reports how a build ended.
+    /// Jenkins reports the result of a build.
     BuildReported(usize),
-    /// A bot looks at a pull request.
-    BotLooks(FakeBot, PrIx),
-    /// Policy Bot has finished an evaluation of this head.
+    /// A bot examines a pull request.
+    BotExamines(FakeBot, PrIx),
+    /// Policy Bot finishes an evaluation of this head.
     PolicyAnswers(PrIx, Sha),
-    /// GitHub's merge queue merges what it has tested.
+    /// GitHub's merge queue merges a tested pull request.
     QueueMerges(PrIx),
-    /// Somebody else's push reaches the base; it conflicts with this pull request if so marked.
+    /// Another user pushes to the base; if true, the push conflicts with this pull request.
     BaseMoves(PrIx, bool),
-    /// CodeGenie opens the pull request it was asked for.
+    /// CodeGenie opens a requested pull request.
     GenieOpens(usize),
-    /// CodeGenie opens a pull request by itself.
+    /// CodeGenie opens a pull request on its own.
     GenieFinds(RepoIx),
 }
 
@@ -40,7 +40,7 @@ pub(crate) enum TimedEvent {
 struct ScheduledEntry {
     at: Timestamp,
     order: u64,
-    what: TimedEvent,
+    event: TimedEvent,
 }
 
 impl Ord for ScheduledEntry {
@@ -59,43 +59,43 @@ impl PartialOrd for ScheduledEntry {
 pub(crate) struct FakeClock {
     pub(crate) now: Timestamp,
     order: u64,
-    coming: BinaryHeap<Reverse<ScheduledEntry>>,
+    scheduled: BinaryHeap<Reverse<ScheduledEntry>>,
 }
 
 impl FakeClock {
     pub(crate) fn new(now: Timestamp) -> Self {
-        Self { now, order: 0, coming: BinaryHeap::new() }
+        Self { now, order: 0, scheduled: BinaryHeap::new() }
     }
 
-    /// This happens after so many milliseconds; equal times keep the order in which they were planned.
-    pub(crate) fn after_ms(&mut self, ms: u64, what: TimedEvent) {
+    /// Schedules an event. Events with the same time run in the order of scheduling.
+    pub(crate) fn after_ms(&mut self, ms: u64, event: TimedEvent) {
         let at = later(self.now, ms);
         self.order += 1;
-        self.coming.push(Reverse(ScheduledEntry { at, order: self.order, what }));
+        self.scheduled.push(Reverse(ScheduledEntry { at, order: self.order, event }));
     }
 
     pub(crate) fn next_at(&self) -> Option<Timestamp> {
-        self.coming.peek().map(|Reverse(entry)| entry.at)
+        self.scheduled.peek().map(|Reverse(entry)| entry.at)
     }
 
-    /// The next thing that happens not later than this; the clock goes with it.
+    /// Removes the next event due by `until` and advances the clock to it.
     pub(crate) fn step(&mut self, until: Timestamp) -> Option<TimedEvent> {
         if self.next_at()? > until {
             return None;
         }
-        let Reverse(entry) = self.coming.pop()?;
+        let Reverse(entry) = self.scheduled.pop()?;
         self.now = self.now.max(entry.at);
-        Some(entry.what)
+        Some(entry.event)
     }
 }
 
-/// A time so many milliseconds later; at the end of time it stays there.
+/// Adds milliseconds, saturating.
 pub(crate) fn later(at: Timestamp, ms: u64) -> Timestamp {
     let ms = i64::try_from(ms).unwrap_or(i64::MAX);
     at.checked_add(SignedDuration::from_millis(ms)).unwrap_or(Timestamp::MAX)
 }
 
-/// A time as GitHub writes it: whole seconds.
+/// A timestamp in GitHub's format: whole seconds.
 pub(crate) fn stamp(at: Timestamp) -> String {
     Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
 }
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn things_happen_in_order_and_take_the_clock_along() {
+    fn events_run_in_order_and_advance_the_clock() {
         let start = Timestamp::UNIX_EPOCH;
         let mut clock = FakeClock::new(start);
         for (ms, build) in [(500, 3), (100, 1), (100, 2), (900, 4)] {

@@ -1,4 +1,4 @@
-//! The whole model: its state, its clock, and the timed events.
+//! [`Fakes`]: the state of all fakes, their clock, and the dispatch of scheduled events.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -30,16 +30,17 @@ impl std::fmt::Display for FakePrId {
     }
 }
 
-/// No pull request has as many statuses, checks, comments and webhooks as this.
+/// Upper bound on the ids (statuses, checks, comments, webhooks) that one pull request uses.
 const IDS_PER_NUMBER: u64 = 10_000;
 
-/// GitHub, Jenkins, the bots and CodeGenie. Deterministic: the same seed, settings and calls have the same results.
+/// GitHub, Jenkins, the bots and CodeGenie. Deterministic: the same seed, settings and calls give the same results.
 #[derive(Debug)]
 pub struct Fakes {
     pub(crate) settings: FakeSettings,
     pub(crate) clock: FakeClock,
     pub(crate) seed: u64,
-    /// One stream per purpose: ids and commits, CodeGenie, webhooks, requests. Each pull request has one of its own.
+    /// One random stream per purpose: ids and commits, CodeGenie, webhooks, requests. Each pull request has its own as
+    /// well.
     pub(crate) id_rng: Rng,
     pub(crate) genie_rng: Rng,
     pub(crate) webhook_rng: Rng,
@@ -51,7 +52,7 @@ pub struct Fakes {
     pub(crate) audit_log: Vec<AuditEntry>,
     pub(crate) deliveries: Vec<DeliveryRecord>,
     pub(crate) bodies_forgotten: usize,
-    /// What every webhook of a repository ends with.
+    /// The constant end of every webhook body, per repository.
     pub(crate) envelopes: Vec<String>,
     pub(crate) outbox: Vec<WebhookDelivery>,
     pub(crate) budgets: HashMap<String, TokenUsage>,
@@ -63,12 +64,12 @@ pub struct Fakes {
     pub(crate) requests: u64,
     pub(crate) genie_requests: Vec<CodegenieRequest>,
     pub(crate) genie_found: u64,
-    /// Conflicts that wait for the replacement of this vulnerability.
+    /// Vulnerabilities whose replacement pull request conflicts again.
     pub(crate) conflicts_again: BTreeSet<String>,
 }
 
 impl Fakes {
-    /// Begins at `settings.start`.
+    /// Starts at `settings.start`.
     pub fn new(seed: u64, settings: FakeSettings) -> Self {
         let used_before = settings.numbers_used_before;
         let mut github = FakeGitHub { last_id: 1_000_000 + used_before * IDS_PER_NUMBER, ..FakeGitHub::default() };
@@ -127,15 +128,15 @@ impl Fakes {
         &self.settings
     }
 
-    /// When something next happens by itself; `None` if nothing ever will.
+    /// Time of the next scheduled event or untaken webhook; `None` if there is none.
     pub fn next_event_at(&self) -> Option<Timestamp> {
         if self.outbox.is_empty() { self.clock.next_at() } else { Some(self.now()) }
     }
 
-    /// Lets time pass until then; everything that was to happen happens, in order. Time never goes back.
+    /// Advances the clock and runs all events due by `until`, in order. Time never goes back.
     pub fn advance_to(&mut self, until: Timestamp) {
-        while let Some(what) = self.clock.step(until) {
-            self.run_event(what);
+        while let Some(event) = self.clock.step(until) {
+            self.run_event(event);
         }
         self.clock.now = self.clock.now.max(until);
     }
@@ -144,15 +145,15 @@ impl Fakes {
         self.advance_to(self.now().checked_add(by).unwrap_or(Timestamp::MAX));
     }
 
-    fn run_event(&mut self, what: TimedEvent) {
-        match what {
+    fn run_event(&mut self, event: TimedEvent) {
+        match event {
             TimedEvent::MergeabilityKnown(ix, version) => self.mergeability_known(ix, version),
             TimedEvent::Send(place) => self.send(place),
             TimedEvent::JenkinsNotices(ix, sha) => self.jenkins_notices(ix, &sha),
             TimedEvent::BuildStarts(item) => self.build_starts(item),
             TimedEvent::BuildEnds(build) => self.build_ends(build),
             TimedEvent::BuildReported(build) => self.build_reported(build),
-            TimedEvent::BotLooks(bot, ix) => self.bot_looks(bot, ix),
+            TimedEvent::BotExamines(bot, ix) => self.bot_examines(bot, ix),
             TimedEvent::PolicyAnswers(ix, sha) => self.policy_answers(ix, &sha),
             TimedEvent::QueueMerges(ix) => self.queue_merges(ix),
             TimedEvent::BaseMoves(ix, conflicting) => self.base_moves(ix, conflicting),
@@ -161,7 +162,7 @@ impl Fakes {
         }
     }
 
-    /// A random delay, from the pull request's own stream.
+    /// A random delay from the pull request's own stream.
     pub(crate) fn delay(&mut self, ix: PrIx, range: (u64, u64)) -> u64 {
         self.fault_plans[ix.0].rng.between(range)
     }
@@ -175,22 +176,22 @@ impl Fakes {
         self.github.pulls.iter().enumerate().map(|(place, pull)| (self.name_of(PrIx(place)), pull))
     }
 
-    /// The names of all but so many of the oldest: what is new to somebody who has seen those.
+    /// All pull requests except the `seen` oldest: the new ones for a caller that has already listed those.
     pub fn pulls_after(&self, seen: usize) -> impl Iterator<Item = FakePrId> {
         (seen..self.github.pulls.len()).map(|place| self.name_of(PrIx(place)))
     }
 
-    /// The highest number of any pull request or issue: fakes that come after these must not use it again.
+    /// The highest number of any pull request or issue. Later fakes must not reuse it.
     pub fn last_number(&self) -> u64 {
         self.github.repos.iter().map(FakeRepository::last_number).max().unwrap_or(0)
     }
 
-    /// How many requests GitHub and Jenkins were asked.
+    /// Number of requests received by GitHub and Jenkins.
     pub fn requests(&self) -> u64 {
         self.requests
     }
 
-    /// Requests that neither API knows: a test asserts that there are none.
+    /// Requests that the fakes do not implement. Tests assert that there are none.
     pub fn unknown_requests(&self) -> &[String] {
         &self.unknown_requests
     }

@@ -1,5 +1,5 @@
-//! The faults that can be injected: their names, which pull requests they strike, and which of them need a person. What a
-//! fault does is written where it strikes.
+//! The faults that can be injected: their names, which pull requests they strike, and which of them need a person. The
+//! effect of a fault is implemented where it strikes.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -9,26 +9,26 @@ use crate::fakes::{FakePrId, Fakes};
 use crate::github::model::PrIx;
 use crate::rng::Rng;
 
-/// A way to go wrong.
+/// An injected fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fault {
-    /// A webhook gets no answer: GitHub's delivery log shows it failed, and it can be redelivered.
+    /// A webhook gets no response: GitHub's delivery log lists it as failed, and it can be redelivered.
     WebhookLost,
-    /// A webhook is never sent, and GitHub knows nothing of it.
+    /// A webhook is never sent, and GitHub's delivery log does not list it.
     WebhookNeverSent,
-    /// A webhook comes minutes late.
+    /// A webhook arrives minutes late.
     WebhookLate,
-    /// A webhook comes twice.
+    /// A webhook arrives twice.
     WebhookDoubled,
-    /// A webhook is overtaken by those after it.
+    /// A webhook arrives after later ones.
     WebhookReordered,
     /// Jenkins does not notice the head: its checks never start.
     JenkinsDeaf,
-    /// The build agent dies: the build fails, the change is fine.
+    /// The build agent dies: the build fails although the change is correct.
     AgentLost,
-    /// The build never ends, until it is stopped.
+    /// The build runs until it is stopped.
     BuildHung,
-    /// The build ends, and the report to GitHub is lost.
+    /// The build finishes, but its report to GitHub is lost.
     ReportLost,
     /// A test times out once.
     FlakyTest,
@@ -40,32 +40,32 @@ pub enum Fault {
     ApproverAsleep,
     /// Automerge Bot misses that the pull request is approved.
     AutomergeAsleep,
-    /// A bot says everything twice.
+    /// A bot posts its result twice.
     BotAnswersTwice,
-    /// The separation-of-duties validator has old data at first.
+    /// The separation-of-duties validator has stale data until a new check is requested.
     SodTiming,
     /// The policy file is invalid. A person must repair it.
     PolicyMisconfigured,
-    /// Somebody pushes to the base meanwhile.
+    /// Another user pushes to the base.
     BaseMoves,
-    /// Somebody's push to the base conflicts with the change; a fresh pull request does not.
+    /// A push to the base conflicts with the change; a replacement pull request does not conflict.
     Conflict,
-    /// Two fixes conflict: the fresh pull request conflicts as well. A person must choose.
+    /// Two fixes conflict: the replacement pull request conflicts as well. A person must resolve it.
     ConflictAgain,
-    /// CodeGenie misses the first request for a fresh pull request.
+    /// CodeGenie misses the first request for a replacement pull request.
     GenieAsleep,
-    /// GitHub takes very long to work out whether a head can be merged.
+    /// GitHub takes minutes to compute mergeability.
     MergeableUnknown,
-    /// GitHub answers 403 with a secondary rate limit.
+    /// GitHub responds 403 with a secondary rate limit.
     ApiForbidden,
     ApiTooMany,
-    /// GitHub answers 500 and has done nothing.
+    /// GitHub responds 500 and applies nothing.
     ApiError,
-    /// GitHub does not answer, and has done nothing.
+    /// GitHub does not respond, and applies nothing.
     ApiTimeout,
-    /// GitHub or Jenkins does what it was asked and its answer is lost.
+    /// GitHub or Jenkins applies the request, but the response is lost.
     AnswerLost,
-    /// A GraphQL answer lacks a node, with errors beside the data.
+    /// A GraphQL response lacks a node and has `errors` beside `data`.
     GraphqlPartial,
     /// Jenkins cannot be reached.
     JenkinsDown,
@@ -81,7 +81,7 @@ pub(crate) enum FaultTarget {
 
 const COUNT: usize = 29;
 
-/// Every fault, in the order of the enum: its name on a command line, and what it is injected into.
+/// Every fault, in the order of the enum, with its command-line name and its target.
 const TABLE: [(Fault, &str, FaultTarget); COUNT] = [
     (Fault::WebhookLost, "webhook-lost", FaultTarget::Webhook),
     (Fault::WebhookNeverSent, "webhook-never-sent", FaultTarget::Webhook),
@@ -125,7 +125,7 @@ impl Fault {
         all
     };
 
-    /// Its name on a command line.
+    /// Its command-line name.
     pub fn name(self) -> &'static str {
         TABLE[self as usize].1
     }
@@ -138,7 +138,7 @@ impl Fault {
         Self::ALL.into_iter().find(|fault| fault.name() == name)
     }
 
-    /// Why no machine can repair it, if none can.
+    /// Why only a person can repair it; `None` if Suture can.
     pub fn needs_a_person(self) -> Option<&'static str> {
         if self == Self::RealTestFailure {
             Some("the change breaks a test")
@@ -152,26 +152,26 @@ impl Fault {
     }
 }
 
-/// Which faults there are, and how often they strike.
+/// Which faults are enabled, and how often they strike.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FaultRates {
     /// The faults that may strike at random.
     pub chosen: BTreeSet<Fault>,
-    /// The share of pull requests that something happens to.
+    /// The share of pull requests that a fault strikes.
     pub lives: f64,
-    /// The share of webhooks that something happens to.
+    /// The share of webhooks that a fault strikes.
     pub webhooks: f64,
-    /// The share of requests that something happens to.
+    /// The share of requests that a fault strikes.
     pub requests: f64,
 }
 
 impl FaultRates {
-    /// Nothing goes wrong at random.
+    /// No random faults.
     pub fn none() -> Self {
         Self::only([])
     }
 
-    /// Everything that can go wrong does, sometimes.
+    /// All faults at the default rates.
     pub fn all() -> Self {
         Self::only(Fault::ALL)
     }
@@ -180,7 +180,7 @@ impl FaultRates {
         Self { chosen: chosen.into_iter().collect(), lives: 0.6, webhooks: 0.05, requests: 0.02 }
     }
 
-    /// `all`, `none` or names with commas between; the error is the name that does not exist.
+    /// Parses `all`, `none` or names separated by commas; the error is the unknown name.
     pub fn named(list: &str) -> Result<Self, String> {
         match list {
             "all" => Ok(Self::all()),
@@ -201,21 +201,21 @@ impl FaultRates {
 /// The faults planned for one pull request, those that have struck it, and what its bots are doing.
 #[derive(Debug, Clone)]
 pub(crate) struct PlannedFaults {
-    /// Its own: what happens to others does not change it.
+    /// Separate per pull request, so that other pull requests do not affect it.
     pub(crate) rng: Rng,
     pub(crate) planned: Vec<Fault>,
     pub(crate) struck: Vec<(Timestamp, Fault)>,
     pub(crate) person: Option<&'static str>,
-    /// Until when each bot overlooks this pull request.
+    /// Time until which each bot ignores this pull request.
     pub(crate) asleep_until: [Option<Timestamp>; 3],
-    /// Bots that will look anyway: one look at a time is enough.
-    pub(crate) looking: [bool; 3],
-    /// Bots that somebody woke: they look even at what they have looked at.
-    pub(crate) woken: [bool; 3],
+    /// Bots with a scheduled examination; a second one is not scheduled.
+    pub(crate) examination_scheduled: [bool; 3],
+    /// Bots that were retriggered: they examine a pull request even if they have already done so.
+    pub(crate) retriggered: [bool; 3],
     /// Whether Policy Bot is evaluating.
     pub(crate) evaluating: bool,
-    /// Whether SOD data is old still.
-    pub(crate) sod_old: bool,
+    /// Whether the SOD data is stale.
+    pub(crate) sod_stale: bool,
 }
 
 impl PlannedFaults {
@@ -226,19 +226,19 @@ impl PlannedFaults {
             struck: Vec::new(),
             person: None,
             asleep_until: [None; 3],
-            looking: [false; 3],
-            woken: [false; 3],
+            examination_scheduled: [false; 3],
+            retriggered: [false; 3],
             evaluating: false,
-            sod_old: false,
+            sod_stale: false,
         }
     }
 }
 
-/// Faults asked for by a test, for the next request.
+/// Faults that a test forces on the next request.
 pub(crate) type Forced = VecDeque<(Fault, Option<PrIx>)>;
 
 impl Fakes {
-    /// Makes a fault strike this pull request at its next occasion, in addition to the random ones.
+    /// Makes a fault strike this pull request at the next opportunity, in addition to the random ones.
     pub fn force(&mut self, fault: Fault, pr: &FakePrId) {
         let Some(ix) = self.ix(pr) else { return };
         match fault.target() {
@@ -251,7 +251,7 @@ impl Fakes {
         }
     }
 
-    /// Makes a fault of GitHub's or Jenkins' API strike the next request it can strike.
+    /// Makes a fault strike the next request to GitHub or Jenkins to which it applies.
     pub fn force_request(&mut self, fault: Fault) {
         self.forced.push_back((fault, None));
     }
@@ -263,7 +263,7 @@ impl Fakes {
         self.settings.faults = faults;
     }
 
-    /// Why this pull request really needs a person, if it does.
+    /// Why this pull request needs a person; `None` if it does not.
     pub fn needs_a_person(&self, pr: &FakePrId) -> Option<&'static str> {
         self.ix(pr).and_then(|ix| self.fault_plans[ix.0].person)
     }
@@ -273,7 +273,7 @@ impl Fakes {
         self.ix(pr).map_or(&[], |ix| &self.fault_plans[ix.0].struck)
     }
 
-    /// Draws a new pull request's faults.
+    /// Picks the random faults of a new pull request.
     pub(crate) fn plan_faults(&mut self, ix: PrIx) {
         let candidates = self.settings.faults.of(FaultTarget::PullRequest);
         let mut share = self.settings.faults.lives;
@@ -287,7 +287,7 @@ impl Fakes {
         self.plan_base(ix);
     }
 
-    /// Whether this fault strikes now; it strikes once.
+    /// Whether this fault is planned; if so, it strikes now, and only once.
     pub(crate) fn strikes(&mut self, ix: PrIx, fault: Fault) -> bool {
         let now = self.now();
         let plan = &mut self.fault_plans[ix.0];
@@ -304,7 +304,7 @@ impl Fakes {
         plan.person.is_some() && plan.struck.iter().any(|(_, struck)| *struck == fault)
     }
 
-    /// What happens to a webhook about this pull request, if anything.
+    /// The fault that strikes a webhook about this pull request, if any.
     pub(crate) fn webhook_fault(&mut self, ix: Option<PrIx>) -> Option<Fault> {
         if let Some(ix) = ix {
             let planned =
@@ -326,7 +326,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_in_the_order_of_the_enum_and_names_differ() {
+    fn table_follows_the_order_of_the_enum_and_names_are_unique() {
         for (place, fault) in Fault::ALL.into_iter().enumerate() {
             assert_eq!((fault as usize, Fault::named(fault.name())), (place, Some(fault)));
         }

@@ -1,19 +1,19 @@
-//! What both HTTP APIs share: requests, responses, pages, and the lack of a response.
+//! Code shared by both HTTP APIs: requests, responses, paging, and connections closed without a response.
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response};
 use serde_json::{Value, json};
 
-/// The connection ended without a response. The client cannot know whether anything was done.
+/// The connection was closed without a response. The client cannot know whether the request was applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoResponse {
-    /// Whether it was done all the same.
+    /// Whether the request was applied.
     pub applied: bool,
 }
 
 impl std::fmt::Display for NoResponse {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("the connection was closed before an answer came")
+        formatter.write_str("the connection was closed without a response")
     }
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct ApiRequest {
     pub(crate) query: Vec<(String, String)>,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
-    /// The body as JSON; null if it is none.
+    /// The body as JSON; null if it is not JSON.
     pub(crate) json: Value,
 }
 
@@ -59,7 +59,7 @@ impl ApiRequest {
         !matches!(self.method, Method::GET | Method::HEAD)
     }
 
-    /// The fields of a form body, or else of the query.
+    /// The fields of the query and of a form body.
     pub(crate) fn form(&self) -> Vec<(String, String)> {
         let text = String::from_utf8_lossy(&self.body);
         let mut fields = self.query.clone();
@@ -156,12 +156,12 @@ impl ApiResponse {
         for (name, value) in self.headers {
             builder = builder.header(name, value);
         }
-        // Every header here is made of characters that headers may have.
+        // All header values here are valid, so this cannot fail.
         builder.body(self.body).unwrap_or_default()
     }
 }
 
-/// The largest page GitHub gives.
+/// GitHub's maximum page size.
 const PAGE: usize = 100;
 
 /// One page of a list, with GitHub's `Link` header.
@@ -177,7 +177,7 @@ pub(crate) fn page(
     let total = items.len();
     let last = total.div_ceil(per_page).max(1);
     let shown: Vec<Value> = items.into_iter().skip((page - 1) * per_page).take(per_page).collect();
-    let answer = ApiResponse::ok(&wrap(shown, total));
+    let response = ApiResponse::ok(&wrap(shown, total));
     let url = |page: usize| {
         let mut query: Vec<String> = request
             .query
@@ -196,7 +196,7 @@ pub(crate) fn page(
         links.push(format!("<{}>; rel=\"next\"", url(page + 1)));
         links.push(format!("<{}>; rel=\"last\"", url(last)));
     }
-    if links.is_empty() { answer } else { answer.with("link", links.join(", ")) }
+    if links.is_empty() { response } else { response.with("link", links.join(", ")) }
 }
 
 /// Percent-encoded for a query.

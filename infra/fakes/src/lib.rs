@@ -1,6 +1,6 @@
-//! Fakes of what Suture talks to: a stateful GitHub (REST, GraphQL, signed webhooks), Jenkins, Policy Bot, the SOD validator,
-//! Approver Bot, Automerge Bot and CodeGenie, with injected faults from a seed. The crate knows only their own protocols and
-//! none of Suture's crates.
+//! Fakes of what Suture talks to: a stateful GitHub (REST, GraphQL, signed webhooks), Jenkins, Policy Bot, the SOD
+//! validator, Approver Bot, Automerge Bot and CodeGenie, with injected faults from a seed. The crate knows only their
+//! own protocols and none of Suture's crates.
 //!
 //! [`Fakes`] is one deterministic model with its own clock. In virtual time a caller moves the clock
 //! ([`Fakes::advance_to`]), takes the webhooks that were sent ([`Fakes::take_webhooks`]) and calls the APIs through

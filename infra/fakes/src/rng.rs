@@ -1,11 +1,12 @@
-//! Repeatable random numbers: SplitMix64, one stream per purpose, so that one more request does not change what else happens.
+//! Deterministic random numbers: SplitMix64, one stream per purpose, so that an additional request does not affect
+//! other events.
 
-/// FNV-1a: the same text gives the same number, everywhere.
+/// FNV-1a, stable across platforms.
 pub(crate) fn hash(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// A stream of numbers that depends on nothing but its seed.
+/// A random stream that depends only on its seed and purpose.
 #[derive(Debug, Clone)]
 pub struct Rng(u64);
 
@@ -25,27 +26,27 @@ impl Rng {
         mixed ^ (mixed >> 31)
     }
 
-    /// Below `limit`; 0 if there is nothing below it.
+    /// A number below `limit`; 0 if `limit` is 0.
     pub fn below(&mut self, limit: u64) -> u64 {
         if limit == 0 { 0 } else { self.next() % limit }
     }
 
-    /// From the first to the second, both included.
+    /// A number in the inclusive range.
     pub(crate) fn between(&mut self, (low, high): (u64, u64)) -> u64 {
         low + self.below(high.saturating_sub(low) + 1)
     }
 
-    /// True in this share of cases.
+    /// True with this probability.
     pub(crate) fn happens(&mut self, share: f64) -> bool {
         ((self.next() >> 11) as f64 / (1u64 << 53) as f64) < share
     }
 
-    /// One of them; `None` if there are none.
+    /// A random element; `None` if the slice is empty.
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
         from.get(usize::try_from(self.below(from.len() as u64)).unwrap_or(0))
     }
 
-    /// So many hexadecimal digits.
+    /// A string of hexadecimal digits.
     pub(crate) fn hex(&mut self, digits: usize) -> String {
         let mut text = String::with_capacity(digits + 16);
         while text.len() < digits {
@@ -59,7 +60,7 @@ impl Rng {
         text
     }
 
-    /// A GUID as GitHub names deliveries.
+    /// A GUID, the format of GitHub's delivery ids.
     pub(crate) fn guid(&mut self) -> String {
         let hex = self.hex(32);
         format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
@@ -71,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_makes_the_same_stream_and_purposes_differ() {
+    fn stream_depends_on_seed_and_purpose() {
         let draw = |seed, purpose| {
             let mut rng = Rng::new(seed, purpose);
             (rng.hex(40), rng.guid(), rng.between((3, 9)))

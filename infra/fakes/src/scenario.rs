@@ -1,4 +1,4 @@
-//! What tests and the demo make people, other tools and the base do, and what they read of the state.
+//! The API for tests and the demo: actions of users and other tools, and accessors for the state.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::github::commit::{FakeCheckRun, FakeStatus, StatusState};
 use crate::github::model::{FakeComment, FakeIssue, FakeReview, PullOrIssue, PullState, RepoIx, ReviewState};
 use crate::settings::FakeBot;
 
-/// A pull request to open. By default: CodeGenie's, in the first repository, for a vulnerability nobody has seen.
+/// A pull request to open. Default: by CodeGenie, in the first repository, for a new vulnerability.
 #[derive(Debug, Clone, Default)]
 pub struct NewPullRequest {
     /// `owner/name`; empty for the first repository.
@@ -37,7 +37,7 @@ impl Fakes {
         self.name_of(ix)
     }
 
-    /// CodeGenie will open so many pull requests, one every so often, in the repositories by turns.
+    /// Schedules `count` pull requests by CodeGenie at this interval, round-robin over the repositories.
     pub fn schedule_prs(&mut self, count: u64, every: SignedDuration) {
         let every_ms = u64::try_from(every.as_millis()).unwrap_or(0);
         for turn in 0..count {
@@ -52,21 +52,22 @@ impl Fakes {
         }
     }
 
-    /// Somebody pushes to the base what conflicts with this pull request.
+    /// Another user pushes a commit to the base that conflicts with this pull request.
     pub fn conflict(&mut self, pr: &FakePrId) {
         if let Some(ix) = self.ix(pr) {
             self.conflict_with(ix);
         }
     }
 
-    /// A person writes a comment; its id.
+    /// A person writes a comment. Returns its id.
     pub fn person_comments(&mut self, pr: &FakePrId, login: &str, text: &str) -> Option<u64> {
         let repo = self.repo_ix(&pr.repo)?;
         let place = self.write_comment(repo, pr.number, login, text)?;
         Some(self.github.comments[place].id)
     }
 
-    /// A person presses a button of a check run on the head; whether there is such a button. Only a completed one shows any.
+    /// A person presses a button of a check run on the head. Returns whether the button exists; only completed check
+    /// runs show any.
     pub fn person_presses(&mut self, pr: &FakePrId, check: &str, button: &str, login: &str) -> bool {
         let Some(ix) = self.ix(pr) else { return false };
         let shows = |run: &&FakeCheckRun| {
@@ -77,42 +78,42 @@ impl Fakes {
         true
     }
 
-    /// A person pushes to the head; what broke a test is repaired by it. The new head.
+    /// A person pushes a commit that repairs a broken test. Returns the new head.
     pub fn person_pushes(&mut self, pr: &FakePrId, login: &str) -> Option<Arc<str>> {
         let ix = self.ix(pr)?;
-        self.repaired(pr, Fault::RealTestFailure);
+        self.clear_fault(pr, Fault::RealTestFailure);
         Some(self.push(ix, login, false))
     }
 
     /// A person resolves the conflicts by hand and pushes.
     pub fn person_resolves(&mut self, pr: &FakePrId, login: &str) -> Option<Arc<str>> {
         let ix = self.ix(pr)?;
-        self.repaired(pr, Fault::ConflictAgain);
+        self.clear_fault(pr, Fault::ConflictAgain);
         self.github.pulls[ix.0].conflicts = false;
         Some(self.push(ix, login, true))
     }
 
     pub fn person_repairs_policy(&mut self, pr: &FakePrId) {
-        self.repaired(pr, Fault::PolicyMisconfigured);
+        self.clear_fault(pr, Fault::PolicyMisconfigured);
         if let Some(ix) = self.ix(pr) {
-            self.wake(FakeBot::Policy, ix);
+            self.retrigger(FakeBot::Policy, ix);
         }
     }
 
-    fn repaired(&mut self, pr: &FakePrId, repaired: Fault) {
+    fn clear_fault(&mut self, pr: &FakePrId, cleared: Fault) {
         let Some(ix) = self.ix(pr) else { return };
         let plan = &mut self.fault_plans[ix.0];
-        plan.struck.retain(|(_, fault)| *fault != repaired);
+        plan.struck.retain(|(_, fault)| *fault != cleared);
         plan.person = plan.struck.iter().find_map(|(_, fault)| fault.needs_a_person());
     }
 
-    /// Somebody takes what waits for an executor out of Jenkins' queue. Whether there was something.
+    /// A person cancels the waiting item in Jenkins' queue. Returns whether there was one.
     pub fn person_cancels_queued(&mut self, pr: &FakePrId) -> bool {
         let item = self.ix(pr).and_then(|ix| self.waiting_item(ix));
         item.is_some_and(|item| self.cancel_item(item))
     }
 
-    /// A person has GitHub Actions run the failed jobs of the head again.
+    /// A person reruns the failed GitHub Actions jobs of the head.
     pub fn person_reruns(&mut self, pr: &FakePrId, login: &str) {
         if let Some(ix) = self.ix(pr) {
             self.queue_build(ix, Vec::new());
@@ -126,12 +127,12 @@ impl Fakes {
         }
     }
 
-    /// A person reopens it; false if GitHub refuses.
+    /// A person reopens the pull request. Returns false if GitHub refuses.
     pub fn person_reopens(&mut self, pr: &FakePrId, login: &str) -> bool {
         self.ix(pr).is_some_and(|ix| self.reopen(ix, login).is_ok())
     }
 
-    /// A person merges it, whatever the rules.
+    /// A person merges the pull request, bypassing branch protection.
     pub fn person_merges(&mut self, pr: &FakePrId, login: &str) {
         if let Some(ix) = self.ix(pr).filter(|ix| self.github.pull(*ix).is_open()) {
             self.merge(ix, login);
@@ -150,7 +151,7 @@ impl Fakes {
         }
     }
 
-    /// A person writes an issue; its name. An unknown repository means the first one.
+    /// A person opens an issue. An unknown repository means the first one.
     pub fn person_writes_issue(&mut self, repo: &str, login: &str, title: &str, labels: &[&str]) -> FakePrId {
         let repo = self.repo_ix(repo).unwrap_or(RepoIx(0));
         let labels = labels.iter().map(|&label| label.to_owned()).collect();
@@ -165,7 +166,7 @@ impl Fakes {
         }
     }
 
-    /// A person closes an issue, or opens it again.
+    /// A person closes or reopens an issue.
     pub fn person_closes_issue(&mut self, issue: &FakePrId, login: &str, closed: bool) {
         if let Some(place) = self.issue_place(issue) {
             self.set_issue_open(place, !closed, None, login);
@@ -178,7 +179,7 @@ impl Fakes {
         }
     }
 
-    /// Somebody is assigned to an issue.
+    /// A person is assigned to an issue.
     pub fn person_takes_issue(&mut self, issue: &FakePrId, login: &str) {
         if let Some(place) = self.issue_place(issue) {
             self.github.issues[place].assignees.push(login.to_owned());
@@ -202,28 +203,28 @@ impl Fakes {
         }
     }
 
-    /// A person makes it a draft, or ready for review.
+    /// A person converts the pull request to a draft, or marks it ready for review.
     pub fn person_drafts(&mut self, pr: &FakePrId, login: &str, draft: bool) {
         if let Some(ix) = self.ix(pr) {
             self.set_draft(ix, draft, login);
         }
     }
 
-    /// A person switches auto-merge on or off.
+    /// A person enables or disables auto-merge.
     pub fn person_auto_merges(&mut self, pr: &FakePrId, login: &str, on: bool) {
         if let Some(ix) = self.ix(pr) {
             self.set_auto_merge(ix, on, login);
         }
     }
 
-    /// The head's branch is deleted: a closed pull request cannot be reopened any more.
+    /// Deletes the head branch, after which a closed pull request cannot be reopened.
     pub fn delete_head(&mut self, pr: &FakePrId) {
         if let Some(ix) = self.ix(pr) {
             self.github.pulls[ix.0].head_deleted = true;
         }
     }
 
-    /// Some other tool posts a status on the head.
+    /// Another tool posts a status on the head.
     pub fn post_status_on(&mut self, pr: &FakePrId, context: &str, state: StatusState, description: &str) {
         let Some(ix) = self.ix(pr) else { return };
         let (repo, sha) = (self.github.pull(ix).repo, Arc::clone(self.github.pull(ix).head()));
@@ -235,7 +236,7 @@ impl Fakes {
         );
     }
 
-    /// Some other App posts a check run on the head; without a conclusion it is in progress. Its id.
+    /// Another App posts a check run on the head; without a conclusion it is in progress. Returns its id.
     pub fn post_check_on(&mut self, pr: &FakePrId, name: &str, conclusion: Option<&str>, summary: &str) -> Option<u64> {
         let ix = self.ix(pr)?;
         let (repo, sha, now) = (self.github.pull(ix).repo, Arc::clone(self.github.pull(ix).head()), self.now());
@@ -267,7 +268,7 @@ impl Fakes {
         self.pull(pr).map_or(&[], |pull| &pull.reviews)
     }
 
-    /// How many commits of the base the head lacks.
+    /// Number of base commits that the head lacks.
     pub fn behind_by(&self, pr: &FakePrId) -> usize {
         self.ix(pr).map_or(0, |ix| self.github.behind_by(ix))
     }

@@ -1,5 +1,5 @@
-//! Both APIs over real HTTP on this machine. The caller moves the clock, or it follows another; the caller also posts the
-//! webhooks, with [`post`].
+//! Serves both APIs over real HTTP on 127.0.0.1. The caller advances the clock or passes a clock to follow, and posts
+//! the webhooks with [`post`].
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,10 +21,10 @@ use crate::fakes::Fakes;
 use crate::github::webhooks::WebhookDelivery;
 use crate::http_api::NoResponse;
 
-/// The longest request body that is read.
+/// Maximum size of a request body.
 const BODY: usize = 4 * 1024 * 1024;
 
-/// Two servers at work. Dropping it stops them as well.
+/// The two running servers. Dropping this value stops them.
 #[derive(Debug)]
 pub struct FakeServers {
     /// GitHub's API, `http://127.0.0.1:…`.
@@ -36,7 +36,7 @@ pub struct FakeServers {
 }
 
 impl FakeServers {
-    /// Stops both, and waits until they have ended.
+    /// Stops both servers and waits for their tasks.
     pub async fn stop(mut self) {
         self.stop.send_replace(true);
         for mut task in self.tasks.drain(..) {
@@ -65,8 +65,7 @@ pub async fn serve(fakes: SharedFakes) -> io::Result<FakeServers> {
     serve_in(fakes, None).await
 }
 
-/// The same, in a time that passes by itself: whoever asks is answered as of that moment, with everything that was to happen
-/// until then.
+/// Like [`serve`], but follows a clock: each request first advances the fakes to the current time.
 pub async fn serve_following(
     fakes: SharedFakes,
     time: impl Fn() -> Timestamp + Send + Sync + 'static,
@@ -86,8 +85,8 @@ async fn serve_in(fakes: SharedFakes, time: Option<TimeSource>) -> io::Result<Fa
     }
     let (stop, stopped) = watch::channel(false);
     let mut serving = FakeServers { github_url, jenkins_url, stop, tasks: Vec::new() };
-    for (listener, surface) in [(github, Fakes::github as ApiHandler), (jenkins, Fakes::jenkins as ApiHandler)] {
-        serving.tasks.push(tokio::spawn(accept(listener, Arc::clone(&fakes), time.clone(), surface, stopped.clone())));
+    for (listener, api) in [(github, Fakes::github as ApiHandler), (jenkins, Fakes::jenkins as ApiHandler)] {
+        serving.tasks.push(tokio::spawn(accept(listener, Arc::clone(&fakes), time.clone(), api, stopped.clone())));
     }
     Ok(serving)
 }
@@ -98,12 +97,12 @@ async fn listen() -> io::Result<(TcpListener, SocketAddr)> {
     Ok((listener, at))
 }
 
-/// Takes connections until told to stop; connections end with it.
+/// Accepts connections until stopped, and then closes them.
 async fn accept(
     listener: TcpListener,
     fakes: SharedFakes,
     time: Option<TimeSource>,
-    surface: ApiHandler,
+    api: ApiHandler,
     mut stopped: watch::Receiver<bool>,
 ) {
     let mut connections = JoinSet::new();
@@ -116,20 +115,20 @@ async fn accept(
         let Ok((stream, _)) = stream else { continue };
         let (fakes, time) = (Arc::clone(&fakes), time.clone());
         connections.spawn(async move {
-            let service = service_fn(move |request| answer(Arc::clone(&fakes), time.clone(), surface, request));
+            let service = service_fn(move |request| respond(Arc::clone(&fakes), time.clone(), api, request));
             let connection =
                 server::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
-            // A client that went away, or no response: both end this connection only.
+            // A disconnected client or a missing response ends only this connection.
             drop(connection.await);
         });
     }
 }
 
 /// An error makes hyper close the connection without a response.
-async fn answer(
+async fn respond(
     fakes: SharedFakes,
     time: Option<TimeSource>,
-    surface: ApiHandler,
+    api: ApiHandler,
     request: http::Request<Incoming>,
 ) -> Result<http::Response<Full<Bytes>>, NoResponse> {
     let (head, body) = request.into_parts();
@@ -140,16 +139,16 @@ async fn answer(
     if let Some(time) = time {
         fakes.advance_to(time());
     }
-    surface(&mut fakes, http::Request::from_parts(head, body.to_bytes())).map(|response| response.map(Full::new))
+    api(&mut fakes, http::Request::from_parts(head, body.to_bytes())).map(|response| response.map(Full::new))
 }
 
-/// How long a webhook's receiver may take, as GitHub has it.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// GitHub's time limit for the receiver of a webhook.
+const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Posts a webhook to a base URL (`http://host:port`), as GitHub would. Returns the response's code, 0 if none came,
-/// for [`Fakes::webhook_answered`].
+/// Posts a webhook to a base URL (`http://host:port`), as GitHub would. Returns the status code, or 0 without a
+/// response, for [`Fakes::webhook_answered`].
 pub async fn post(base_url: &str, delivery: &WebhookDelivery) -> u16 {
-    tokio::time::timeout(PATIENCE, send(base_url, delivery)).await.ok().flatten().unwrap_or(0)
+    tokio::time::timeout(WEBHOOK_TIMEOUT, send(base_url, delivery)).await.ok().flatten().unwrap_or(0)
 }
 
 async fn send(base_url: &str, delivery: &WebhookDelivery) -> Option<u16> {
@@ -162,7 +161,7 @@ async fn send(base_url: &str, delivery: &WebhookDelivery) -> Option<u16> {
     let stream = TcpStream::connect(authority).await.ok()?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.ok()?;
     let connection = tokio::spawn(async move { drop(connection.await) });
-    let answered = sender.send_request(request).await.ok().map(|response| response.status().as_u16());
+    let status = sender.send_request(request).await.ok().map(|response| response.status().as_u16());
     connection.abort();
-    answered
+    status
 }

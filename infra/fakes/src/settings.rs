@@ -1,10 +1,10 @@
-//! Settings: repositories, people, secrets, delays, limits.
+//! Settings of the fakes: repositories, people, secrets, delays, limits.
 
 use jiff::Timestamp;
 
 use crate::faults::FaultRates;
 
-/// A bot that looks at pull requests.
+/// A bot that examines pull requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FakeBot {
     /// Posts the status `policy-bot: <base>`.
@@ -27,22 +27,22 @@ impl FakeBot {
     }
 }
 
-/// What wakes a bot besides the events of its own work.
+/// What retriggers a bot, besides its ordinary events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BotTriggers {
-    /// The bus: `PolicyEvaluationRequested` and so on.
+    /// Events on the bus, such as `PolicyEvaluationRequested`.
     pub bus: bool,
     /// A label added or removed.
     pub labels: bool,
     pub comments: bool,
-    /// Reports its results to `POST /webhook/bot`, too.
+    /// Also posts its results to `POST /webhook/bot`.
     pub reports: bool,
 }
 
-/// Where required checks are written down.
+/// Where required checks are configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProtectionSource {
-    /// Nowhere: nothing is required.
+    /// No protection: no check is required.
     None,
     Classic,
     Ruleset,
@@ -56,16 +56,16 @@ pub enum JenkinsReporting {
     /// github-checks: the check run `Jenkins`.
     CheckRun,
     Both,
-    /// There is no Jenkins here: GitHub Actions builds, and reports the check run `build`.
+    /// No Jenkins: GitHub Actions builds, and reports the check run `build`.
     Actions,
 }
 
-/// A context that must be green.
+/// A required status check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequiredContext {
     /// The status' context or the check run's name.
     pub context: String,
-    /// The App that must report it, if bound to one.
+    /// The App that must report it, if restricted to one.
     pub app_id: Option<u64>,
 }
 
@@ -74,11 +74,11 @@ pub struct RepoSettings {
     /// `owner/name`.
     pub name: String,
     pub base: String,
-    /// Whether heads must contain the base's newest commit before they are merged.
+    /// Whether a branch must be up to date with the base before it is merged.
     pub strict: bool,
-    /// Where required contexts are written down.
+    /// Where required contexts are configured.
     pub protection: ProtectionSource,
-    /// Required contexts; empty means what Jenkins and Policy Bot report.
+    /// Required contexts; empty means the contexts that Jenkins and Policy Bot report.
     pub required: Vec<RequiredContext>,
     pub reports: JenkinsReporting,
     /// Merges go through a merge queue.
@@ -88,7 +88,7 @@ pub struct RepoSettings {
 }
 
 impl RepoSettings {
-    /// An ordinary one: `main`, classic protection, not strict, statuses.
+    /// The default: base `main`, classic protection, not strict, Jenkins reports statuses.
     pub fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -102,7 +102,7 @@ impl RepoSettings {
         }
     }
 
-    /// What is required: what is configured, else what Jenkins and Policy Bot report here.
+    /// The configured contexts, or by default those that Jenkins and Policy Bot report.
     pub fn required_contexts(&self) -> Vec<RequiredContext> {
         if self.protection == ProtectionSource::None || !self.required.is_empty() {
             return self.required.clone();
@@ -123,7 +123,7 @@ pub(crate) const JENKINS_CONTEXT: &str = "continuous-integration/jenkins/pr-merg
 pub(crate) const JENKINS_CHECK: &str = "Jenkins";
 pub(crate) const ACTIONS_CHECK: &str = "build";
 
-/// Somebody with rights in the repositories.
+/// A user with permissions in the repositories.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FakePerson {
     pub login: String,
@@ -131,27 +131,27 @@ pub struct FakePerson {
     pub permission: String,
 }
 
-/// How long things take, in milliseconds, from and to.
+/// Durations in milliseconds, each as an inclusive range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FakeTiming {
-    /// GitHub sends a webhook.
+    /// Delay of a webhook.
     pub webhook_ms: (u64, u64),
-    /// GitHub works out whether a head can be merged, once asked.
+    /// Time to compute mergeability after the first request for it.
     pub mergeable_ms: (u64, u64),
-    /// Jenkins notices a head.
+    /// Delay until Jenkins notices a new head.
     pub notice_ms: (u64, u64),
-    /// A queued build waits for an executor.
+    /// Time a queued build waits for an executor.
     pub queue_ms: (u64, u64),
     pub build_ms: (u64, u64),
     pub bot_ms: (u64, u64),
     pub policy_ms: (u64, u64),
-    /// CodeGenie prepares a pull request.
+    /// Time CodeGenie needs for a pull request.
     pub genie_ms: (u64, u64),
-    /// The merge queue tests.
+    /// Duration of the merge queue's tests.
     pub merge_queue_ms: (u64, u64),
-    /// A bot that overlooks something does so for this long.
+    /// How long a bot ignores a pull request after an `…-asleep` fault.
     pub asleep_ms: (u64, u64),
-    /// The base moves so long after the pull request was opened.
+    /// Time between the opening of a pull request and a push to its base.
     pub base_moves_ms: (u64, u64),
 }
 
@@ -177,18 +177,18 @@ impl Default for FakeTiming {
 pub struct FakeSettings {
     pub start: Timestamp,
     pub repos: Vec<RepoSettings>,
-    /// The receiver may have known earlier fakes: so many numbers of each repository are used up, and with them the
-    /// ids and vulnerabilities that went with them.
+    /// Numbers of each repository that earlier fakes have used, known to the receiver. These numbers, and the ids and
+    /// vulnerabilities that belong to them, are not used again.
     pub numbers_used_before: u64,
-    /// Who may do what; anybody else may read.
+    /// Users with permissions; all others may read.
     pub people: Vec<FakePerson>,
     pub faults: FaultRates,
     pub timing: FakeTiming,
-    /// What wakes Policy Bot, Approver Bot and Automerge Bot, in this order.
+    /// Triggers of Policy Bot, Approver Bot and Automerge Bot, in this order.
     pub listening: [BotTriggers; 3],
-    /// A merge moves the base, so that other heads fall behind.
+    /// A merge adds a commit to the base, so that other branches fall behind.
     pub merges_move_base: bool,
-    /// Where GitHub's API is reached, as its own answers name it.
+    /// Base URL of GitHub's API, as it appears in responses.
     pub api_url: String,
     pub jenkins_url: String,
     pub webhook_secret: String,
@@ -200,9 +200,9 @@ pub struct FakeSettings {
     pub jenkins_notifies: bool,
     /// Personal access tokens: token and login.
     pub tokens: Vec<(String, String)>,
-    /// The App that asks: its id.
+    /// Id of the GitHub App that is the client.
     pub app_id: u64,
-    /// The App's slug; it writes as `<slug>[bot]`.
+    /// The App's slug; its login is `<slug>[bot]`.
     pub app_slug: String,
     pub installation_id: u64,
     pub jenkins_user: String,
@@ -210,15 +210,15 @@ pub struct FakeSettings {
     pub jenkins_token: String,
     /// The password of that user: needs a crumb and the session it belongs to.
     pub jenkins_password: String,
-    /// Requests per hour and token.
+    /// Requests per hour for each token.
     pub rate_limit: u64,
-    /// GraphQL points per hour and token.
+    /// GraphQL points per hour for each token.
     pub graphql_limit: u64,
     /// Whether secondary limits are enforced (900 points a minute, 80 content writes a minute, 500 an hour).
     pub secondary_limits: bool,
     /// A GraphQL query that touches more nodes than this gets a 502.
     pub graphql_502_above: u64,
-    /// How long an installation token lives, in seconds.
+    /// Lifetime of an installation token, in seconds.
     pub token_secs: i64,
 }
 

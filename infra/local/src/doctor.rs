@@ -1,4 +1,4 @@
-//! `suture doctor`: checks everything Suture needs from others, and says what to fix. It only reads.
+//! `suture doctor`: checks GitHub, Jenkins, secrets, keys and tables, and says what to fix. It is read-only.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,19 +12,19 @@ use platform::github::{AppWebhook, FailedDelivery, GitHub, GitHubApp};
 use platform::jenkins::{Jenkins, JenkinsJob};
 use platform::transport::ApiError;
 
-/// Repositories that are checked one by one; the others are most likely like these.
+/// Limit on the repositories checked one by one, which keeps the command fast in a large organisation.
 const MAX_REPOS: usize = 20;
-/// How far back failed webhooks are looked for.
-const LATELY: SignedDuration = SignedDuration::from_hours(24);
+/// How far back to look for failed webhook deliveries.
+const DELIVERY_WINDOW: SignedDuration = SignedDuration::from_hours(24);
 
-/// Permissions the App must have, and what for.
+/// Permissions the App must have, each with the reason.
 const REQUIRED: [(&str, &str, &str); 6] = [
     ("pull_requests", "write", "to close, label and comment"),
-    ("contents", "write", "to merge the base branch into a head"),
-    ("issues", "write", "to answer people and to keep its status issue"),
-    ("checks", "write", "to show its own check run and to run checks again"),
-    ("statuses", "read", "to see what Jenkins and Policy Bot report"),
-    ("metadata", "read", "to see repositories at all"),
+    ("contents", "write", "to merge the base branch into a pull request's branch"),
+    ("issues", "write", "to reply to commands and to update the status issue"),
+    ("checks", "write", "to publish its own check run and to rerun checks"),
+    ("statuses", "read", "to read what Jenkins and Policy Bot report"),
+    ("metadata", "read", "to list repositories"),
 ];
 const OPTIONAL: [(&str, &str, &str); 1] = [("administration", "read", "to read which checks a branch requires")];
 const EVENTS: [&str; 7] =
@@ -33,27 +33,27 @@ const EVENTS: [&str; 7] =
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FindingLevel {
     Ok,
-    /// Suture works, but not as well as it could.
+    /// Suture works, with limitations.
     Warn,
-    /// Suture does not work like this.
+    /// Suture cannot work until this is fixed.
     Fail,
 }
 
 pub(crate) struct DoctorFinding {
-    pub(crate) verdict: FindingLevel,
-    what: String,
-    /// What was found, and what to do about it.
+    pub(crate) level: FindingLevel,
+    subject: String,
+    /// The result and, if something is wrong, the fix.
     text: String,
 }
 
 impl fmt::Display for DoctorFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let verdict = match self.verdict {
+        let level = match self.level {
             FindingLevel::Ok => "ok",
             FindingLevel::Warn => "warn",
             FindingLevel::Fail => "FAIL",
         };
-        write!(f, "{verdict:<4}  {:<18}  {}", self.what, self.text)
+        write!(f, "{level:<4}  {:<18}  {}", self.subject, self.text)
     }
 }
 
@@ -61,24 +61,24 @@ impl fmt::Display for DoctorFinding {
 struct DoctorReport(Vec<DoctorFinding>);
 
 impl DoctorReport {
-    fn add(&mut self, verdict: FindingLevel, what: impl fmt::Display, text: impl fmt::Display) {
-        self.0.push(DoctorFinding { verdict, what: what.to_string(), text: text.to_string() });
+    fn add(&mut self, level: FindingLevel, subject: impl fmt::Display, text: impl fmt::Display) {
+        self.0.push(DoctorFinding { level, subject: subject.to_string(), text: text.to_string() });
     }
 
-    fn ok(&mut self, what: impl fmt::Display, text: impl fmt::Display) {
-        self.add(FindingLevel::Ok, what, text);
+    fn ok(&mut self, subject: impl fmt::Display, text: impl fmt::Display) {
+        self.add(FindingLevel::Ok, subject, text);
     }
 
-    fn warn(&mut self, what: impl fmt::Display, text: impl fmt::Display) {
-        self.add(FindingLevel::Warn, what, text);
+    fn warn(&mut self, subject: impl fmt::Display, text: impl fmt::Display) {
+        self.add(FindingLevel::Warn, subject, text);
     }
 
-    fn fail(&mut self, what: impl fmt::Display, text: impl fmt::Display) {
-        self.add(FindingLevel::Fail, what, text);
+    fn fail(&mut self, subject: impl fmt::Display, text: impl fmt::Display) {
+        self.add(FindingLevel::Fail, subject, text);
     }
 }
 
-/// Checks everything: one failure does not keep the next thing from being checked.
+/// Runs all checks, including those after a failed one.
 pub(crate) async fn examine(
     policies: Result<Policies, String>,
     environment: &impl Environment,
@@ -86,9 +86,9 @@ pub(crate) async fn examine(
 ) -> Vec<DoctorFinding> {
     let mut findings = DoctorReport::default();
     match policies.as_ref().map(|policies| policies.base().mode) {
-        Ok(Mode::Act) => findings.ok("configuration", "can be read; mode act: Suture applies remedies"),
+        Ok(Mode::Act) => findings.ok("configuration", "valid; mode act: Suture applies remedies"),
         Ok(Mode::Observe) => {
-            findings.ok("configuration", "can be read; mode observe: Suture only says what it would do");
+            findings.ok("configuration", "valid; mode observe: Suture logs what it would do and changes nothing");
         }
         Err(error) => findings.fail("configuration", error),
     }
@@ -101,7 +101,7 @@ pub(crate) async fn examine(
     findings.0
 }
 
-/// The base policy and those of repositories.
+/// The base policy and all repository overrides.
 fn all(policies: &Policies) -> impl Iterator<Item = &Policy> {
     std::iter::once(policies.base()).chain(policies.overrides().map(|(_, policy)| policy))
 }
@@ -112,12 +112,12 @@ async fn github(
     environment: &impl Environment,
     now: Timestamp,
 ) -> Vec<RepoName> {
-    const WHAT: &str = "credentials";
-    let set = "set SUTURE_GITHUB_APP_ID and SUTURE_GITHUB_PRIVATE_KEY, or SUTURE_GITHUB_TOKEN";
+    const SUBJECT: &str = "credentials";
+    let fix = "Set SUTURE_GITHUB_APP_ID and SUTURE_GITHUB_PRIVATE_KEY, or SUTURE_GITHUB_TOKEN";
     let health = match clients::github(environment) {
         Ok(github) => github.health().await.map(|health| (github, health)),
         Err(bad) => {
-            findings.fail(WHAT, format!("{bad}: {set}"));
+            findings.fail(SUBJECT, format!("{bad}. {fix}"));
             return Vec::new();
         }
     };
@@ -125,38 +125,42 @@ async fn github(
         Ok(health) => health,
         Err(error) => {
             let advice = if matches!(error, ApiError::Unauthorized { .. }) {
-                "GitHub does not know this key or token; make a new one"
+                "GitHub rejects this key or token; create a new one"
             } else {
-                "GitHub cannot be reached: is SUTURE_GITHUB_API_URL right, and the network up?"
+                "cannot reach GitHub; check SUTURE_GITHUB_API_URL and the network"
             };
-            findings.fail(WHAT, format!("{error}: {advice}"));
+            findings.fail(SUBJECT, format!("{error}: {advice}"));
             return Vec::new();
         }
     };
     let mut owners: Vec<String> = environment.get("SUTURE_GITHUB_OWNER").into_iter().collect();
     if let Some(app) = &health.app {
-        findings.ok(WHAT, format!("GitHub knows us as the App `{}`", app.slug));
+        findings.ok(SUBJECT, format!("authenticated as the GitHub App `{}`", app.slug));
         permissions(findings, app, policies);
         events(findings, app);
         hook(findings, &github, now).await;
         installations(findings, &github, &mut owners).await;
     } else {
-        findings.warn(WHAT, "GitHub accepts the token. An App would be better: only an App can ask for lost webhooks again, and its permissions can be checked");
+        findings.warn(SUBJECT, "GitHub accepts the token. Prefer a GitHub App: Suture can then redeliver failed webhooks, and doctor can check its permissions");
         if all(policies).any(|policy| policy.check_run.enabled) {
             findings.warn(
                 "check run",
-                "`check_run.enabled` has no effect: only Apps can write check runs, and Suture has a token",
+                "`check_run.enabled` has no effect with a token: only a GitHub App can write check runs",
             );
         }
         if owners.is_empty() {
-            findings.fail("repositories", "a token does not say whose repositories are meant: set SUTURE_GITHUB_OWNER");
+            findings.fail(
+                "repositories",
+                "a token does not determine the owner of the repositories: set SUTURE_GITHUB_OWNER",
+            );
         }
     }
     issue_repos(findings, &github, policies).await;
     repositories(findings, &github, policies, &owners).await
 }
 
-/// The repositories that get issues of ours: otherwise a sweep would find out about a misspelt name, at night.
+/// Checks the repositories in which Suture opens issues, so that a misspelt name shows up here and not first in a
+/// sweep.
 async fn issue_repos(findings: &mut DoctorReport, github: &GitHub, policies: &Policies) {
     let settings = |policy: &Policy| {
         [("status.repo", policy.status.repo.clone()), ("sentinel.issue_repo", policy.sentinel.issue_repo.clone())]
@@ -169,10 +173,10 @@ async fn issue_repos(findings: &mut DoctorReport, github: &GitHub, policies: &Po
             Err(error) => Err(error.to_string()),
         };
         match read {
-            Ok(_) => findings.ok(setting, format!("issues are kept in {repo}")),
+            Ok(_) => findings.ok(setting, format!("issues are opened in {repo}")),
             Err(error) => {
-                let advice = "is the name right, and the App installed there?";
-                findings.fail(setting, format!("`{repo}` cannot be read ({error}): {advice}"));
+                let advice = "check the name, and install the App there";
+                findings.fail(setting, format!("cannot read `{repo}` ({error}): {advice}"));
             }
         }
     }
@@ -188,17 +192,17 @@ fn permissions(findings: &mut DoctorReport, app: &GitHubApp, policies: &Policies
     };
     let required = missing(&REQUIRED).join("; ");
     if required.is_empty() {
-        findings.ok("permissions", "the App has all it needs");
+        findings.ok("permissions", "the App has all required permissions");
     } else {
-        let advice = "grant it in the App's settings, then accept it where it is installed";
+        let advice = "grant it in the App's settings, then accept the change in each installation";
         findings.fail("permissions", format!("the App lacks {required}: {advice}"));
     }
     let mut optional = missing(&OPTIONAL);
     if policies.base().rebuild.via == RebuildVia::GitHub && !has("actions", "write") {
-        optional.push("`actions: write` to run failed jobs again".to_owned());
+        optional.push("`actions: write` to rerun failed jobs".to_owned());
     }
     if !optional.is_empty() {
-        findings.warn("permissions", format!("the App could use {}", optional.join("; ")));
+        findings.warn("permissions", format!("optional permissions are missing: {}", optional.join("; ")));
     }
 }
 
@@ -206,57 +210,58 @@ fn events(findings: &mut DoctorReport, app: &GitHubApp) {
     let missing: Vec<&str> =
         EVENTS.into_iter().filter(|event| !app.events.iter().any(|given| given == event)).collect();
     if missing.is_empty() {
-        findings.ok("events", "the App gets every webhook it needs");
+        findings.ok("events", "the App is subscribed to all required events");
     } else {
         let missing = missing.join(", ");
-        findings.fail("events", format!("the App does not get {missing}: subscribe to them in the App's settings"));
+        findings.fail("events", format!("the App is not subscribed to {missing}: subscribe in the App's settings"));
     }
 }
 
 async fn hook(findings: &mut DoctorReport, github: &GitHub, now: Timestamp) {
     match github.hook().await {
         Ok(hook) => webhook_address(findings, &hook),
-        Err(error) => findings.warn("webhook", format!("where GitHub sends webhooks cannot be read: {error}")),
+        Err(error) => findings.warn("webhook", format!("cannot read the App's webhook settings: {error}")),
     }
-    let since = now.saturating_sub(LATELY).unwrap_or(Timestamp::MIN);
+    let since = now.saturating_sub(DELIVERY_WINDOW).unwrap_or(Timestamp::MIN);
     match github.failed_deliveries(since).await {
         Ok(failed) => failed_deliveries(findings, &failed),
-        Err(error) => findings.warn("deliveries", format!("whether webhooks failed cannot be read: {error}")),
+        Err(error) => findings.warn("deliveries", format!("cannot list failed webhook deliveries: {error}")),
     }
 }
 
 fn webhook_address(findings: &mut DoctorReport, AppWebhook { url, content_type, secret, .. }: &AppWebhook) {
     if url.is_empty() {
-        findings.fail("webhook", "the App has no webhook address: set it to https://<your host>/webhook/github");
+        findings.fail("webhook", "the App has no webhook URL: set it to https://<your host>/webhook/github");
         return;
     }
     if !url.ends_with("/webhook/github") {
-        let advice = "that is right only if it forwards to /webhook/github";
-        findings.warn("webhook", format!("GitHub sends to {url}: {advice}"));
+        let advice = "this works only if that URL forwards to /webhook/github";
+        findings.warn("webhook", format!("GitHub sends webhooks to {url}: {advice}"));
     } else if content_type != "json" {
-        findings.fail("webhook", format!("GitHub sends {content_type} to {url}: choose application/json"));
+        findings
+            .fail("webhook", format!("GitHub sends {content_type} to {url}: set the content type to application/json"));
     } else {
-        findings.ok("webhook", format!("GitHub sends to {url}"));
+        findings.ok("webhook", format!("GitHub sends webhooks to {url}"));
     }
     if secret.as_deref().is_none_or(str::is_empty) {
-        let advice = "give the App's webhook the secret of SUTURE_WEBHOOK_SECRET";
-        findings.fail("webhook secret", format!("GitHub signs nothing: {advice}"));
+        let advice = "set the App's webhook secret to the value of SUTURE_WEBHOOK_SECRET";
+        findings.fail("webhook secret", format!("GitHub does not sign webhooks: {advice}"));
     }
 }
 
 fn failed_deliveries(findings: &mut DoctorReport, failed: &[FailedDelivery]) {
     let Some(last) = failed.last() else {
-        return findings.ok("deliveries", "no webhook of the last 24 hours failed for good");
+        return findings.ok("deliveries", "no undelivered webhooks in the last 24 hours");
     };
     let unauthorized = failed.iter().filter(|delivery| delivery.status_code == 401).count();
     if unauthorized > 0 {
         let why = "SUTURE_WEBHOOK_SECRET and the App's webhook secret differ";
-        let text = format!("{unauthorized} webhooks of the last 24 hours had an invalid signature: {why}");
+        let text = format!("{unauthorized} webhooks in the last 24 hours had an invalid signature: {why}");
         return findings.fail("webhook secret", text);
     }
     let (count, at) = (failed.len(), last.delivered_at);
     let text = format!(
-        "{count} webhooks of the last 24 hours failed, the last at {at}: the next inventory asks for them again"
+        "{count} webhook deliveries failed in the last 24 hours, the last at {at}: the next inventory requests redelivery"
     );
     findings.warn("deliveries", text);
 }
@@ -264,7 +269,7 @@ fn failed_deliveries(findings: &mut DoctorReport, failed: &[FailedDelivery]) {
 async fn installations(findings: &mut DoctorReport, github: &GitHub, owners: &mut Vec<String>) {
     match github.installations().await {
         Ok(all) if all.is_empty() => {
-            findings.fail("installations", "the App is installed nowhere: install it for your organisation");
+            findings.fail("installations", "the App has no installation: install it in your organisation");
         }
         Ok(all) => {
             let names: Vec<String> = all.into_iter().map(|one| one.owner).collect();
@@ -273,7 +278,7 @@ async fn installations(findings: &mut DoctorReport, github: &GitHub, owners: &mu
             owners.sort_by_key(|owner| owner.to_ascii_lowercase());
             owners.dedup_by(|one, other| one.eq_ignore_ascii_case(other));
         }
-        Err(error) => findings.fail("installations", format!("where the App is installed cannot be read: {error}")),
+        Err(error) => findings.fail("installations", format!("cannot list the App's installations: {error}")),
     }
 }
 
@@ -286,13 +291,15 @@ async fn repositories(
     let mut repos = Vec::new();
     for owner in owners {
         match github.repositories(owner).await {
-            Ok(some) if some.is_empty() => findings.warn("repositories", format!("none of {owner}'s can be seen")),
+            Ok(some) if some.is_empty() => {
+                findings.warn("repositories", format!("no repository of {owner} is visible"));
+            }
             Ok(some) => repos.extend(some),
-            Err(error) => findings.fail("repositories", format!("{owner}'s cannot be listed: {error}")),
+            Err(error) => findings.fail("repositories", format!("cannot list the repositories of {owner}: {error}")),
         }
     }
     if repos.len() > MAX_REPOS {
-        findings.ok("repositories", format!("{} can be seen; the first {MAX_REPOS} are checked", repos.len()));
+        findings.ok("repositories", format!("{} are visible; the first {MAX_REPOS} are checked", repos.len()));
         repos.truncate(MAX_REPOS);
     }
     for repo in &repos {
@@ -301,15 +308,15 @@ async fn repositories(
     repos
 }
 
-/// What a repository's default branch requires, and whether Suture can know it.
+/// Checks which status checks a repository's default branch requires, and whether Suture can read that.
 async fn required_checks(findings: &mut DoctorReport, github: &GitHub, policy: &Policy, repo: &RepoName) {
     let branch = match github.default_branch(repo).await {
         Ok(branch) => branch,
-        Err(error) => return findings.fail(repo, format!("cannot be read: {error}")),
+        Err(error) => return findings.fail(repo, format!("cannot read the repository: {error}")),
     };
     let contexts = match github.required(repo, &branch).await {
         Ok(required) => required.contexts.unwrap_or_default(),
-        Err(error) => return findings.fail(repo, format!("what `{branch}` requires cannot be read: {error}")),
+        Err(error) => return findings.fail(repo, format!("cannot read the required checks of `{branch}`: {error}")),
     };
     let list = contexts.join(", ");
     if contexts.iter().any(|name| policy.is_policy_context(name)) {
@@ -317,14 +324,14 @@ async fn required_checks(findings: &mut DoctorReport, github: &GitHub, policy: &
     } else if !contexts.is_empty() {
         let prefix = &policy.policy_bot.context_prefix;
         let text = format!(
-            "`{branch}` requires {list}, but no status of Policy Bot (`{prefix}…`): it could be merged without one"
+            "`{branch}` requires {list}, but no Policy Bot status (`{prefix}…`): pull requests can merge without it"
         );
         findings.warn(repo, text);
     } else if !policy.checks.required.is_empty() {
-        findings.ok(repo, format!("requires {} by configuration", policy.checks.required.join(", ")));
+        findings.ok(repo, format!("checks.required in the configuration lists {}", policy.checks.required.join(", ")));
     } else {
-        let advice = "protect it, grant `administration: read`, or list checks.required";
-        findings.warn(repo, format!("`{branch}` requires nothing that Suture can see: {advice}"));
+        let advice = "protect the branch, grant `administration: read`, or set checks.required";
+        findings.warn(repo, format!("Suture can see no required checks on `{branch}`: {advice}"));
     }
 }
 
@@ -332,13 +339,16 @@ fn secrets(findings: &mut DoctorReport, environment: &impl Environment) {
     match webhook::config::secrets(environment, "SUTURE_WEBHOOK_SECRET") {
         Ok(Some(_)) => findings.ok("webhook secret", "SUTURE_WEBHOOK_SECRET is set"),
         Ok(None) => {
-            findings.fail("webhook secret", "SUTURE_WEBHOOK_SECRET is not set: choose one, and give GitHub the same");
+            findings.fail(
+                "webhook secret",
+                "SUTURE_WEBHOOK_SECRET is not set: choose a secret, and set the same one in the App's webhook settings",
+            );
         }
         Err(bad) => findings.fail("webhook secret", bad),
     }
-    for (name, whose) in [("SUTURE_JENKINS_WEBHOOK_SECRET", "Jenkins"), ("SUTURE_BOT_SECRET", "the bots")] {
+    for (name, sender) in [("SUTURE_JENKINS_WEBHOOK_SECRET", "Jenkins"), ("SUTURE_BOT_SECRET", "the bots")] {
         match webhook::config::secrets(environment, name) {
-            Ok(Some(_)) => findings.ok("other secrets", format!("{name} is set: {whose} may report directly")),
+            Ok(Some(_)) => findings.ok("other secrets", format!("{name} is set: accepts webhooks from {sender}")),
             Ok(None) => {}
             Err(bad) => findings.fail("other secrets", bad),
         }
@@ -346,16 +356,16 @@ fn secrets(findings: &mut DoctorReport, environment: &impl Environment) {
 }
 
 async fn jenkins(findings: &mut DoctorReport, policies: &Policies, environment: &impl Environment, repos: &[RepoName]) {
-    const WHAT: &str = "jenkins";
+    const SUBJECT: &str = "jenkins";
     let jenkins = match clients::jenkins(environment) {
         Ok(Some(jenkins)) => jenkins,
         Ok(None) => {
             return match policies.base().rebuild.via {
-                RebuildVia::Jenkins | RebuildVia::Replay | RebuildVia::Rescan => findings.warn(WHAT, "SUTURE_JENKINS_URL is not set: builds cannot be run again; set it, or choose rebuild.via = \"comment\" or \"github\""),
-                RebuildVia::Comment | RebuildVia::GitHub => findings.ok(WHAT, "not used"),
+                RebuildVia::Jenkins | RebuildVia::Replay | RebuildVia::Rescan => findings.warn(SUBJECT, "SUTURE_JENKINS_URL is not set, so Suture cannot rerun builds: set it, or set rebuild.via to \"comment\" or \"github\""),
+                RebuildVia::Comment | RebuildVia::GitHub => findings.ok(SUBJECT, "not used"),
             };
         }
-        Err(bad) => return findings.fail(WHAT, bad),
+        Err(bad) => return findings.fail(SUBJECT, bad),
     };
     let url = jenkins.base_url();
     let mut visible = 0;
@@ -363,25 +373,22 @@ async fn jenkins(findings: &mut DoctorReport, policies: &Policies, environment: 
         let job = folder_of(policies.for_repo(repo), repo);
         match jenkins.job_exists(&job).await {
             Ok(true) => visible += 1,
-            Ok(false) => findings.warn(WHAT, format!("there is no job `{job}` for {repo}, or it is not visible to us: see rebuild.job, and the user's permission to read jobs")),
-            Err(error) => return findings.fail(WHAT, unreachable(&jenkins, &error)),
+            Ok(false) => findings.warn(SUBJECT, format!("job `{job}` for {repo} does not exist or is not visible: check rebuild.job, and the Jenkins user's permission to read jobs")),
+            Err(error) => return findings.fail(SUBJECT, unreachable(&jenkins, &error)),
         }
     }
     if repos.is_empty() {
         match jenkins.job_exists(&JenkinsJob::new("suture-doctor")).await {
-            Ok(_) => findings.ok(WHAT, format!("{url} answers and accepts the login")),
-            Err(error) => findings.fail(WHAT, unreachable(&jenkins, &error)),
+            Ok(_) => findings.ok(SUBJECT, format!("{url} accepts the login")),
+            Err(error) => findings.fail(SUBJECT, unreachable(&jenkins, &error)),
         }
     } else if visible > 0 {
         let count = repos.len();
-        findings.ok(
-            WHAT,
-            format!("{url} answers, accepts the login, and shows the jobs of {visible} of {count} repositories"),
-        );
+        findings.ok(SUBJECT, format!("{url} accepts the login; jobs of {visible} of {count} repositories are visible"));
     }
 }
 
-/// The folder of a repository's jobs.
+/// The Jenkins folder that contains a repository's jobs.
 fn folder_of(policy: &Policy, repo: &RepoName) -> JenkinsJob {
     let path = policy.rebuild.job.replace("{owner}", repo.owner()).replace("{repo}", repo.name());
     let job = JenkinsJob::new(&path);
@@ -391,9 +398,9 @@ fn folder_of(policy: &Policy, repo: &RepoName) -> JenkinsJob {
 fn unreachable(jenkins: &Jenkins, error: &ApiError) -> String {
     let url = jenkins.base_url();
     if matches!(error, ApiError::Unauthorized { .. } | ApiError::Refused { status: 401 | 403, .. }) {
-        format!("{url} does not accept the login ({error}): check SUTURE_JENKINS_USER and SUTURE_JENKINS_TOKEN")
+        format!("{url} rejects the login ({error}): check SUTURE_JENKINS_USER and SUTURE_JENKINS_TOKEN")
     } else {
-        format!("{url} cannot be reached ({error}): is SUTURE_JENKINS_URL right?")
+        format!("cannot reach {url} ({error}): check SUTURE_JENKINS_URL")
     }
 }
 
@@ -401,40 +408,41 @@ fn keys(findings: &mut DoctorReport, environment: &impl Environment) {
     let is_admin = |entry: &str| entry.split(':').nth(1) == Some("admin");
     match (admin::config::keys(environment), environment.get("SUTURE_ADMIN_KEYS")) {
         (Err(bad), _) => findings.fail("admin keys", bad),
-        (Ok(_), None) => findings.warn("admin keys", "SUTURE_ADMIN_KEYS is not set: a deployment lets nobody in (`cargo run` makes a key of its own); `new-key NAME ROLE` makes one"),
+        (Ok(_), None) => findings.warn("admin keys", "SUTURE_ADMIN_KEYS is not set: a deployment would reject every API request. Create a key with `new-key NAME ROLE` (`cargo run` creates its own)"),
         (Ok(_), Some(text)) if text.split(';').any(is_admin) => {
-            findings.ok("admin keys", "can be read, and one of them is an admin's");
+            findings.ok("admin keys", "valid; at least one key has the admin role");
         }
         (Ok(_), Some(_)) => {
-            findings.warn("admin keys", "none of them is an admin's: nobody can pause Suture or reset the breaker");
+            findings.warn("admin keys", "no key has the admin role, which is required to pause Suture or reset the breaker: create one with `new-key NAME admin`");
         }
     }
 }
 
 async fn tables(findings: &mut DoctorReport, environment: &impl Environment, now: Timestamp) {
-    const WHAT: &str = "tables";
+    const SUBJECT: &str = "tables";
     if environment.get("SUTURE_STATE_TABLE").is_none() && environment.get("SUTURE_EVENTS_TABLE").is_none() {
-        return findings.ok(WHAT, "SUTURE_STATE_TABLE is not set: `cargo run` keeps its own in its data directory");
+        return findings
+            .ok(SUBJECT, "SUTURE_STATE_TABLE is not set: `cargo run` uses local tables in its data directory");
     }
     if environment.get("SUTURE_COMMAND_QUEUE_URL").is_none() {
-        findings.fail("queue", "SUTURE_COMMAND_QUEUE_URL is not set");
+        findings.fail("queue", "SUTURE_COMMAND_QUEUE_URL is not set: set it to the URL of the command queue");
     }
     #[cfg(not(feature = "aws"))]
     {
         let _ = now;
-        findings.warn(WHAT, "not checked: this needs `cargo run --features aws -- doctor`");
+        findings.warn(SUBJECT, "not checked: run `cargo run --features aws -- doctor`");
     }
     #[cfg(feature = "aws")]
     match platform::aws::backends(environment).await {
-        Err(bad) => findings.fail(WHAT, bad),
+        Err(bad) => findings.fail(SUBJECT, bad),
         Ok((store, _)) => {
             for key in [platform::store::Key::state("BREAKER"), platform::store::Key::event("doctor", "doctor")] {
                 if let Err(error) = platform::store::Store::get(&store, &key, now).await {
-                    let hint = "are the names, the region and the credentials right?";
-                    return findings.fail(WHAT, format!("{error}: {hint}"));
+                    let hint = "check the table names, the region and the credentials";
+                    return findings.fail(SUBJECT, format!("{error}: {hint}"));
                 }
             }
-            findings.ok(WHAT, "both can be read");
+            findings.ok(SUBJECT, "both tables are readable");
         }
     }
 }

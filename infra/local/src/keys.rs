@@ -1,4 +1,4 @@
-//! Makes keys for the admin API.
+//! Creates keys for the admin API.
 
 use admin::keys::{ApiKeys, new_key};
 use domain::command::ApiRole;
@@ -12,20 +12,20 @@ pub(crate) struct NewApiKey {
     pub(crate) entry: String,
 }
 
-/// For these repositories, or for all if there are none.
+/// Creates a key that is limited to `repos`, or valid for all repositories if `repos` is empty.
 pub(crate) fn make(name: &str, role: &str, repos: &[String]) -> Result<NewApiKey, String> {
     let role: ApiRole = role.parse().map_err(|error| format!("{error}."))?;
     for repo in repos {
-        let named: Result<RepoName, _> = repo.parse();
-        named.map_err(|error| format!("--repos: {error}."))?;
+        let parsed: Result<RepoName, _> = repo.parse();
+        parsed.map_err(|error| format!("--repos: {error}."))?;
     }
     let (key, mut entry) = new_key(name, role).map_err(|_| {
-        format!("`{name}` cannot be the name of a key: use letters, digits, `-`, `_` and `.`, without spaces.")
+        format!("`{name}` is not a valid key name: use letters, digits, `-`, `_` and `.`, without spaces.")
     })?;
     if !repos.is_empty() {
         entry = format!("{entry}:{}", repos.join(","));
     }
-    // A key that is handed out must be accepted.
+    // Fail here rather than when the key is first used.
     ApiKeys::parse(&entry).map_err(|error| format!("{error}."))?;
     Ok(NewApiKey { key, entry })
 }

@@ -1,4 +1,4 @@
-//! Suture on one machine: the four functions wired together in one process, and the command line.
+//! Runs Suture on one machine: the four functions in one process, and the command line.
 
 pub mod command_line;
 pub mod config;

@@ -1,4 +1,4 @@
-//! Suture on one machine.
+//! Entry point of the `suture` program.
 
 use std::process::ExitCode;
 

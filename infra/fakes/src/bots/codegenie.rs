@@ -1,5 +1,5 @@
-//! CodeGenie: opens pull requests that repair vulnerabilities, by itself or when asked for a fresh one. And whoever else
-//! pushes to the base meanwhile.
+//! CodeGenie: opens pull requests that repair vulnerabilities, on its own or on request. Also other users' pushes to
+//! the base.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ use crate::scenario::NewPullRequest;
 
 pub(crate) const LOGIN: &str = "codegenie[bot]";
 
-/// A pull request CodeGenie was asked for.
+/// A request to CodeGenie for a pull request.
 #[derive(Debug, Clone)]
 pub(crate) struct CodegenieRequest {
     repo: RepoIx,
@@ -40,7 +40,8 @@ impl Fakes {
         true
     }
 
-    /// Opens what was asked for, unless it is open already or repaired meanwhile: asking twice does no harm.
+    /// Opens the requested pull request, unless one for the vulnerability is already open or merged. A repeated request
+    /// is harmless.
     pub(crate) fn genie_opens(&mut self, place: usize) {
         let CodegenieRequest { repo, vulnerability, replaces } = self.genie_requests[place].clone();
         let known = |ix: &PrIx| self.github.pull(*ix).vulnerability.as_deref() == Some(&vulnerability);
@@ -50,7 +51,7 @@ impl Fakes {
         }
         let ix = self.genie_pull(repo, &vulnerability, replaces, NewPullRequest::default());
         let plan = &mut self.fault_plans[ix.0];
-        // One conflict per vulnerability is bad luck; a second one is the fault that needs a person.
+        // A replacement has no random conflicts: a second conflict of a vulnerability is the fault that needs a person.
         plan.planned.retain(|fault| !matches!(fault, Fault::Conflict | Fault::ConflictAgain));
         if self.conflicts_again.contains(&vulnerability) {
             self.fault_plans[ix.0].planned.push(Fault::ConflictAgain);
@@ -58,7 +59,7 @@ impl Fakes {
         }
     }
 
-    /// CodeGenie finds a vulnerability of its own.
+    /// CodeGenie finds a new vulnerability.
     pub(crate) fn genie_finds(&mut self, repo: RepoIx) {
         let id = self.next_vulnerability();
         self.genie_pull(repo, &id, None, NewPullRequest::default());
@@ -90,7 +91,7 @@ impl Fakes {
         })
     }
 
-    /// If a push to the base is among what will happen to a pull request, its time is chosen now.
+    /// Schedules the push to the base if one of the planned faults needs it.
     pub(crate) fn plan_base(&mut self, ix: PrIx) {
         for fault in self.fault_plans[ix.0].planned.clone() {
             if matches!(fault, Fault::BaseMoves | Fault::Conflict | Fault::ConflictAgain) {
@@ -120,7 +121,7 @@ impl Fakes {
         }
     }
 
-    /// A push to the base that touches the same lines.
+    /// Pushes a conflicting commit to the base.
     pub(crate) fn conflict_with(&mut self, ix: PrIx) {
         self.push_to_base(self.github.pull(ix).repo, "maria");
         self.github.pulls[ix.0].conflicts = true;

@@ -1,6 +1,6 @@
-//! The bots that look at pull requests: Policy Bot with its SOD validator, Approver Bot, Automerge Bot. Each
-//! is woken by changes, looks a little later, and acts on the state it finds then. CodeGenie, which opens pull requests, is in
-//! `codegenie`.
+//! The bots that examine pull requests: Policy Bot with its SOD validator, Approver Bot, Automerge Bot. A change
+//! triggers a bot, which examines the pull request after a delay and acts on its state at that time. CodeGenie, which
+//! opens pull requests, is in `codegenie`.
 
 pub(crate) mod codegenie;
 
@@ -18,7 +18,7 @@ use crate::github::model::{PrIx, ReviewState, Sha};
 use crate::github::webhooks::WebhookTarget;
 use crate::settings::FakeBot;
 
-/// Labels that keep Automerge Bot away.
+/// Labels that prevent Automerge Bot from merging.
 const HOLD: [&str; 3] = ["do not merge", "hold", "wip"];
 
 fn place(bot: FakeBot) -> usize {
@@ -30,8 +30,8 @@ fn place(bot: FakeBot) -> usize {
 }
 
 impl Fakes {
-    /// An event on the bus, as a rule of EventBridge would hand it to the bots. False if nobody knows its type, its detail
-    /// cannot be read, or there is no such pull request.
+    /// Delivers a bus event to the bots, as an EventBridge rule would. Returns false if the type is unknown, the detail
+    /// is invalid, or the pull request does not exist.
     pub fn bus_event(&mut self, detail_type: &str, detail: &str) -> bool {
         let Ok(json) = serde_json::from_str::<Value>(detail) else { return false };
         let repo = json["repo"].as_str().unwrap_or_default();
@@ -42,8 +42,8 @@ impl Fakes {
         let bot = match (detail_type, ix) {
             ("PullRequestRequested", _) => return self.genie_requested(&json, ix),
             ("SodCheckRequested", Some(ix)) => {
-                // The validator fetches its data anew, and has Policy Bot look again.
-                self.fault_plans[ix.0].sod_old = false;
+                // The validator refreshes its data and triggers Policy Bot.
+                self.fault_plans[ix.0].sod_stale = false;
                 FakeBot::Policy
             }
             ("PolicyEvaluationRequested", Some(_)) => FakeBot::Policy,
@@ -52,38 +52,40 @@ impl Fakes {
             _ => return false,
         };
         if let Some(ix) = ix.filter(|_| self.settings.listening[place(bot)].bus) {
-            self.wake(bot, ix);
+            self.retrigger(bot, ix);
         }
         true
     }
 
-    /// Somebody wakes a bot: it looks, even if it overlooked this pull request before.
-    pub(crate) fn wake(&mut self, bot: FakeBot, ix: PrIx) {
+    /// Retriggers a bot: it examines the pull request even if it ignored it before.
+    pub(crate) fn retrigger(&mut self, bot: FakeBot, ix: PrIx) {
         let plan = &mut self.fault_plans[ix.0];
         plan.asleep_until[place(bot)] = None;
-        plan.woken[place(bot)] = true;
-        self.look_soon(bot, ix);
+        plan.retriggered[place(bot)] = true;
+        self.schedule_examination(bot, ix);
     }
 
-    fn look_soon(&mut self, bot: FakeBot, ix: PrIx) {
-        if !self.github.pull(ix).is_open() || std::mem::replace(&mut self.fault_plans[ix.0].looking[place(bot)], true) {
+    fn schedule_examination(&mut self, bot: FakeBot, ix: PrIx) {
+        if !self.github.pull(ix).is_open()
+            || std::mem::replace(&mut self.fault_plans[ix.0].examination_scheduled[place(bot)], true)
+        {
             return;
         }
         let ms = self.delay(ix, self.settings.timing.bot_ms);
-        self.clock.after_ms(ms, TimedEvent::BotLooks(bot, ix));
+        self.clock.after_ms(ms, TimedEvent::BotExamines(bot, ix));
     }
 
-    /// Policy Bot looks at every new head, green or not.
-    pub(crate) fn policy_look_soon(&mut self, ix: PrIx) {
-        self.look_soon(FakeBot::Policy, ix);
+    /// Policy Bot examines every new head, green or not.
+    pub(crate) fn schedule_policy_examination(&mut self, ix: PrIx) {
+        self.schedule_examination(FakeBot::Policy, ix);
     }
 
-    /// A pull request changed: every bot that has something to do now will look, unless it is asleep.
-    pub(crate) fn wake_bots_with_work(&mut self, ix: PrIx) {
+    /// After a change, triggers every bot that has work on the pull request, unless a fault makes it ignore it.
+    pub(crate) fn trigger_bots_with_work(&mut self, ix: PrIx) {
         if !self.github.pull(ix).is_open() {
             return;
         }
-        // GitHub's own auto-merge does not sleep.
+        // GitHub's own auto-merge is not subject to faults.
         if let Some((login, _)) = self.github.pull(ix).auto_merge.clone()
             && self.is_ready(ix)
         {
@@ -93,7 +95,7 @@ impl Fakes {
         for (bot, asleep) in
             FakeBot::ALL.into_iter().zip([Fault::PolicyAsleep, Fault::ApproverAsleep, Fault::AutomergeAsleep])
         {
-            if !self.has_work(bot, ix) || self.fault_plans[ix.0].looking[place(bot)] {
+            if !self.has_work(bot, ix) || self.fault_plans[ix.0].examination_scheduled[place(bot)] {
                 continue;
             }
             let now = self.now();
@@ -102,7 +104,7 @@ impl Fakes {
                 self.fault_plans[ix.0].asleep_until[place(bot)] = Some(later(now, ms));
             }
             if self.fault_plans[ix.0].asleep_until[place(bot)].is_none_or(|until| until <= now) {
-                self.look_soon(bot, ix);
+                self.schedule_examination(bot, ix);
             }
         }
     }
@@ -153,32 +155,32 @@ impl Fakes {
             && self.required_green(ix)
     }
 
-    pub(crate) fn bot_looks(&mut self, bot: FakeBot, ix: PrIx) {
+    pub(crate) fn bot_examines(&mut self, bot: FakeBot, ix: PrIx) {
         let plan = &mut self.fault_plans[ix.0];
-        plan.looking[place(bot)] = false;
-        let woken = std::mem::take(&mut plan.woken[place(bot)]);
+        plan.examination_scheduled[place(bot)] = false;
+        let retriggered = std::mem::take(&mut plan.retriggered[place(bot)]);
         if !self.github.pull(ix).is_open() {
             return;
         }
         match bot {
-            FakeBot::Policy => self.policy_looks(ix, woken),
-            FakeBot::Approver => self.approver_looks(ix),
-            FakeBot::Automerge => self.automerge_looks(ix, woken),
+            FakeBot::Policy => self.policy_examines(ix, retriggered),
+            FakeBot::Approver => self.approver_examines(ix),
+            FakeBot::Automerge => self.automerge_examines(ix, retriggered),
         }
     }
 
-    fn policy_looks(&mut self, ix: PrIx, woken: bool) {
+    fn policy_examines(&mut self, ix: PrIx, retriggered: bool) {
         if !self.checks_green(ix) {
-            if self.policy_status(ix).is_none() || woken {
-                self.say_policy(ix, StatusState::Pending, "0/3 rules approved: waiting for the build");
+            if self.policy_status(ix).is_none() || retriggered {
+                self.post_policy_status(ix, StatusState::Pending, "0/3 rules approved: waiting for the build");
             }
             return;
         }
-        if self.fault_plans[ix.0].evaluating || (self.has_verdict(ix) && !woken) {
+        if self.fault_plans[ix.0].evaluating || (self.has_verdict(ix) && !retriggered) {
             return;
         }
         self.fault_plans[ix.0].evaluating = true;
-        self.say_policy(ix, StatusState::Pending, "Evaluating policies");
+        self.post_policy_status(ix, StatusState::Pending, "Evaluating policies");
         let (ms, sha) = (self.delay(ix, self.settings.timing.policy_ms), Arc::clone(self.github.pull(ix).head()));
         self.clock.after_ms(ms, TimedEvent::PolicyAnswers(ix, sha));
     }
@@ -189,29 +191,29 @@ impl Fakes {
             return;
         }
         if self.github.pull(ix).head() != sha || !self.checks_green(ix) {
-            self.policy_look_soon(ix);
+            self.schedule_policy_examination(ix);
             return;
         }
         if self.strikes(ix, Fault::SodTiming) {
-            self.fault_plans[ix.0].sod_old = true;
+            self.fault_plans[ix.0].sod_stale = true;
         }
-        // An invalid policy stays so until a person repairs it.
+        // The policy stays invalid until a person repairs it.
         let misconfigured =
             self.awaits_repair(ix, Fault::PolicyMisconfigured) || self.strikes(ix, Fault::PolicyMisconfigured);
         let (state, description) = if misconfigured {
             (StatusState::Error, "Invalid policy in .policy.yml: unknown field `aproval`")
-        } else if self.fault_plans[ix.0].sod_old {
+        } else if self.fault_plans[ix.0].sod_stale {
             (StatusState::Failure, "Separation of duties not satisfied: no record of the author")
         } else {
             (StatusState::Success, "All rules are approved")
         };
         let times = if self.strikes(ix, Fault::BotAnswersTwice) { 2 } else { 1 };
         for _ in 0..times {
-            self.say_policy(ix, state, description);
+            self.post_policy_status(ix, state, description);
         }
     }
 
-    fn say_policy(&mut self, ix: PrIx, state: StatusState, description: &str) {
+    fn post_policy_status(&mut self, ix: PrIx, state: StatusState, description: &str) {
         let pull = self.github.pull(ix);
         let (repo, sha) = (pull.repo, Arc::clone(pull.head()));
         let context = format!("policy-bot: {}", pull.base_ref);
@@ -231,7 +233,7 @@ impl Fakes {
         self.report(FakeBot::Policy, ix, result, description);
     }
 
-    fn approver_looks(&mut self, ix: PrIx) {
+    fn approver_examines(&mut self, ix: PrIx) {
         if !self.has_work(FakeBot::Approver, ix) || !self.checks_green(ix) {
             return;
         }
@@ -242,9 +244,9 @@ impl Fakes {
         self.report(FakeBot::Approver, ix, "passed", "approved");
     }
 
-    fn automerge_looks(&mut self, ix: PrIx, woken: bool) {
+    fn automerge_examines(&mut self, ix: PrIx, retriggered: bool) {
         if !self.is_ready(ix) {
-            if woken {
+            if retriggered {
                 self.report(FakeBot::Automerge, ix, "failed", "the pull request cannot be merged");
             }
             return;
@@ -257,7 +259,7 @@ impl Fakes {
         }
     }
 
-    /// What a bot that reports directly posts to `/webhook/bot`.
+    /// Posts a result to `/webhook/bot` if the bot reports directly.
     fn report(&mut self, bot: FakeBot, ix: PrIx, result: &str, reason: &str) {
         if !self.settings.listening[place(bot)].reports {
             return;

@@ -1,4 +1,5 @@
-//! The entry to GitHub's API: authentication, rate limits, faults, ETags, headers. The endpoints are in `rest` and `graphql`.
+//! Entry point of GitHub's API: authentication, rate limits, faults, ETags, headers. The endpoints are in `rest` and
+//! `graphql`.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -15,16 +16,16 @@ use crate::http_api::{ApiRequest, ApiResponse, NoResponse};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ApiIdentity {
-    /// The App itself, by a JWT.
+    /// The App itself, authenticated by a JWT.
     App,
-    /// Its installation, by a token that lives an hour; writes as this login.
+    /// An installation of the App, authenticated by a token that expires after an hour. It writes as this login.
     Installation(String),
-    /// A person, by a personal token.
+    /// A user, authenticated by a personal token.
     Person(String),
 }
 
 impl ApiIdentity {
-    /// Who its writes are by.
+    /// The login shown as the author of its writes.
     pub(crate) fn login(&self) -> &str {
         match self {
             Self::App => "app",
@@ -33,12 +34,12 @@ impl ApiIdentity {
     }
 }
 
-/// What a token has used up.
+/// A token's use of its rate limits.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TokenUsage {
     core: UsageWindow,
     graphql: UsageWindow,
-    /// Points of the last minute: time and how many.
+    /// Points used in the last minute: time and number.
     points: VecDeque<(Timestamp, u64)>,
     /// Content writes of the last hour.
     writes: VecDeque<Timestamp>,
@@ -71,7 +72,7 @@ const WRITES_A_MINUTE: usize = 80;
 const WRITES_AN_HOUR: usize = 500;
 
 impl Fakes {
-    /// GitHub's API: REST and GraphQL. Synchronous, at the fakes' time.
+    /// Handles a request to GitHub (REST or GraphQL), synchronously and at the fakes' time.
     /// [`NoResponse`] is what a client sees as a timeout or a reset connection.
     pub fn github(&mut self, request: Request<Bytes>) -> Result<Response<Bytes>, NoResponse> {
         self.requests += 1;
@@ -101,7 +102,7 @@ impl Fakes {
         Ok(self.with_limits(&key, graphql, answer).into_response())
     }
 
-    /// Who asks, and the name of their budget.
+    /// The caller's identity, and the key of its rate limit.
     fn caller(&self, request: &ApiRequest) -> Result<(String, ApiIdentity), ApiResponse> {
         let given = request.header("authorization").unwrap_or_default();
         let token = given.split_once(' ').map_or("", |(_, token)| token);
@@ -120,7 +121,7 @@ impl Fakes {
         }
     }
 
-    /// What goes wrong with this request, if anything: what a test has forced, else a random one.
+    /// The fault that strikes this request, if any: one forced by a test, otherwise a random one.
     pub(crate) fn request_fault(&mut self, request: &ApiRequest, jenkins: bool) -> Option<Fault> {
         let graphql = request.path.ends_with("/graphql");
         let mutates =
@@ -145,7 +146,7 @@ impl Fakes {
         self.request_rng.pick(&self.request_faults).copied().filter(|fault| fits(*fault))
     }
 
-    /// The pull request a path is about.
+    /// The pull request that a path names.
     fn about(&self, request: &ApiRequest, jenkins: bool) -> Option<PrIx> {
         let parts: Vec<&str> = request.parts.iter().map(String::as_str).collect();
         if jenkins {
@@ -159,7 +160,7 @@ impl Fakes {
         }
     }
 
-    /// The refusal, if a limit is reached; otherwise the request is counted.
+    /// The error response if a limit is reached; otherwise counts the request.
     fn limited(&mut self, key: &str, request: &ApiRequest, graphql: bool, fault: Option<Fault>) -> Option<ApiResponse> {
         let (now, limit, enforced) = (self.now(), self.settings.rate_limit, self.settings.secondary_limits);
         let budget = self.budgets.entry(key.to_owned()).or_default();
@@ -210,7 +211,7 @@ impl Fakes {
         None
     }
 
-    /// Takes GraphQL points; false if there are not so many left.
+    /// Spends GraphQL points. Returns false if too few are left.
     pub(crate) fn spend_graphql(&mut self, key: &str, cost: u64) -> bool {
         let (now, limit) = (self.now(), self.settings.graphql_limit);
         let window = self.budgets.entry(key.to_owned()).or_default().graphql.at(now);
@@ -221,14 +222,14 @@ impl Fakes {
         true
     }
 
-    /// GraphQL points left, and when the hour ends.
+    /// Remaining GraphQL points, and the time of the reset.
     pub(crate) fn graphql_left(&mut self, key: &str) -> (u64, Timestamp) {
         let (now, limit) = (self.now(), self.settings.graphql_limit);
         let window = self.budgets.entry(key.to_owned()).or_default().graphql.at(now);
         (limit.saturating_sub(window.used), window.reset.unwrap_or(now))
     }
 
-    /// `GET /rate_limit`, which costs nothing itself.
+    /// `GET /rate_limit`, which is free itself.
     pub(crate) fn rate_limit_json(&mut self, key: &str) -> Value {
         let (now, core_limit, graphql_limit) = (self.now(), self.settings.rate_limit, self.settings.graphql_limit);
         let budget = self.budgets.entry(key.to_owned()).or_default();
@@ -238,7 +239,7 @@ impl Fakes {
         json!({"resources": {"core": core, "graphql": show(graphql_limit, *budget.graphql.at(now))}, "rate": core})
     }
 
-    /// An unchanged answer to a reader who has it costs nothing.
+    /// Adds an ETag. A matching conditional request gets 304 and is free.
     fn tagged(&mut self, key: &str, request: &ApiRequest, answer: ApiResponse) -> ApiResponse {
         if request.method != Method::GET || answer.code != 200 {
             return answer;
@@ -274,12 +275,12 @@ impl Fakes {
     }
 }
 
-/// Writes that people see count against a limit of their own.
+/// Content-creating writes have a separate secondary limit.
 fn creates_content(request: &ApiRequest) -> bool {
     request.method == Method::POST && request.path.contains("/repos/") && !request.path.ends_with("/rerequest")
 }
 
-/// `Authorization: Basic`, taken apart.
+/// User and password of `Authorization: Basic`.
 pub(crate) fn basic(request: &ApiRequest) -> Option<(String, String)> {
     use base64::Engine as _;
     let given = request.header("authorization")?.strip_prefix("Basic ")?;

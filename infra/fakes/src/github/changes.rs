@@ -1,5 +1,5 @@
-//! What changes pull requests and what hangs on their commits. Every change is logged, sent as a webhook, and wakes the
-//! bots. Comments, reviews, labels and issues are in `discussion`.
+//! Changes of pull requests, statuses and check runs. Every change is added to the audit log, sent as a webhook, and
+//! triggers the bots. Comments, reviews, labels and issues are in `discussion`.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl Fakes {
         Arc::from(self.id_rng.hex(40))
     }
 
-    /// Notes a change of a pull request's own.
+    /// Updates a pull request's `updated_at`.
     fn touch(&mut self, ix: PrIx) {
         self.github.pulls[ix.0].updated_at = self.clock.now;
     }
@@ -98,15 +98,15 @@ impl Fakes {
         ix
     }
 
-    /// Jenkins and Policy Bot notice every new head; drafts are built as well.
+    /// Jenkins and Policy Bot notice every new head, including those of drafts.
     fn announce_head(&mut self, ix: PrIx) {
         let sha = Arc::clone(self.github.pull(ix).head());
         let ms = self.delay(ix, self.settings.timing.notice_ms);
         self.clock.after_ms(ms, TimedEvent::JenkinsNotices(ix, sha));
-        self.policy_look_soon(ix);
+        self.schedule_policy_examination(ix);
     }
 
-    /// A commit is pushed to the head; `updated` if it merges the base into it.
+    /// Pushes a commit to the head; `updated` means that it merges the base.
     pub(crate) fn push(&mut self, ix: PrIx, by: &str, updated: bool) -> Sha {
         let (sha, before) = (self.fresh_sha(), Arc::clone(self.github.pull(ix).head()));
         let repo = self.github.pull(ix).repo;
@@ -140,7 +140,7 @@ impl Fakes {
         }
     }
 
-    /// A commit arrives on the base; every open pull request is one more behind.
+    /// Pushes a commit to the base; every open pull request falls one commit behind.
     pub(crate) fn push_to_base(&mut self, repo: RepoIx, by: &str) -> Sha {
         let (sha, before) = (self.fresh_sha(), self.github.base_tip(repo));
         self.github.repos[repo.0].base.push(Arc::clone(&sha));
@@ -197,7 +197,7 @@ impl Fakes {
         Ok(())
     }
 
-    /// Merges, whatever the rules: who may is checked by the caller.
+    /// Merges without checking branch protection or permissions; the caller checks them.
     pub(crate) fn merge(&mut self, ix: PrIx, by: &str) {
         let (repo, sha) = (self.github.pull(ix).repo, self.fresh_sha());
         self.leave(ix, PullState::Merged);
@@ -214,8 +214,8 @@ impl Fakes {
         self.github.pulls[ix.0].draft = draft;
         self.touch(ix);
         self.emit_pull(ix, if draft { "converted_to_draft" } else { "ready_for_review" }, by, &[]);
-        self.policy_look_soon(ix);
-        self.wake_bots_with_work(ix);
+        self.schedule_policy_examination(ix);
+        self.trigger_bots_with_work(ix);
     }
 
     pub(crate) fn enqueue(&mut self, ix: PrIx, by: &str) {
@@ -255,7 +255,7 @@ impl Fakes {
         self.github.pulls[ix.0].auto_merge = on.then(|| (by.to_owned(), now));
         self.touch(ix);
         self.emit_pull(ix, if on { "auto_merge_enabled" } else { "auto_merge_disabled" }, by, &[]);
-        self.wake_bots_with_work(ix);
+        self.trigger_bots_with_work(ix);
     }
 
     pub(crate) fn post_status(&mut self, repo: RepoIx, sha: &Sha, by: &str, report: NewStatus<'_>) {
@@ -282,7 +282,7 @@ impl Fakes {
             format!("{}: {}", report.context, report.state.name()),
         );
         self.emit_status(repo, sha, &status);
-        self.wake_bots_of(sha, &prs);
+        self.trigger_bots_of(sha, &prs);
     }
 
     /// Creates a check run, or replaces the one with its id.
@@ -318,20 +318,20 @@ impl Fakes {
             if suite_done {
                 self.emit_suite(repo, sha, check.suite_id, &check.app_slug, "completed");
             }
-            self.wake_bots_of(sha, &prs);
+            self.trigger_bots_of(sha, &prs);
         }
     }
 
-    /// Something was reported on a commit: wakes the bots of the pull requests whose head it is.
-    fn wake_bots_of(&mut self, sha: &Sha, prs: &[PrIx]) {
+    /// Triggers the bots of the pull requests whose head is this commit, after a report on it.
+    fn trigger_bots_of(&mut self, sha: &Sha, prs: &[PrIx]) {
         for ix in prs {
             if self.github.pull(*ix).head() == sha && self.github.pull(*ix).is_open() {
-                self.wake_bots_with_work(*ix);
+                self.trigger_bots_with_work(*ix);
             }
         }
     }
 
-    /// A new check run that belongs to the suite its App has on this commit.
+    /// A new check run in its App's check suite of this commit.
     pub(crate) fn new_check(&mut self, sha: &str, name: &str, app_id: u64, app_slug: &str) -> FakeCheckRun {
         let known = self.github.commits.get(sha).and_then(|it| it.checks.iter().find(|check| check.app_id == app_id));
         let suite = known.map(|check| check.suite_id);

@@ -1,4 +1,4 @@
-//! What hangs on a commit: statuses and check runs.
+//! Statuses and check runs of a commit.
 
 use jiff::Timestamp;
 
@@ -30,7 +30,7 @@ pub struct FakeStatus {
     pub state: StatusState,
     pub description: String,
     pub target_url: String,
-    /// Login of who posted it.
+    /// Login of the author.
     pub creator: String,
     pub created_at: Timestamp,
 }
@@ -45,7 +45,7 @@ pub struct FakeCheckRun {
     /// `queued`, `in_progress` or `completed`.
     pub status: String,
     pub conclusion: Option<String>,
-    /// The App's own name for it.
+    /// The App's own identifier of it.
     pub external_id: String,
     pub details_url: String,
     pub started_at: Option<Timestamp>,
@@ -53,11 +53,11 @@ pub struct FakeCheckRun {
     pub title: String,
     pub summary: String,
     pub text: String,
-    /// Identifiers of its buttons.
+    /// Identifiers of its action buttons.
     pub actions: Vec<String>,
 }
 
-/// What hangs on a commit.
+/// All statuses and check runs of a commit.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CommitReports {
     pub(crate) prs: Vec<PrIx>,
@@ -90,7 +90,7 @@ impl CommitReports {
         current
     }
 
-    /// Whether everything of this name is green, and there is something.
+    /// Whether a current status or check run has this name, and all that do are green.
     pub(crate) fn is_green(&self, context: &str, app_id: Option<u64>) -> bool {
         let status = self.statuses.iter().rev().find(|status| status.context == context);
         let mut checks = self.current_checks();
@@ -105,7 +105,7 @@ impl CommitReports {
 }
 
 impl FakeCheckRun {
-    /// Completed in a way that lets a merge pass.
+    /// Whether the conclusion allows a merge.
     pub fn is_green(&self) -> bool {
         self.conclusion.as_deref().is_some_and(|it| matches!(it, "success" | "neutral" | "skipped"))
     }

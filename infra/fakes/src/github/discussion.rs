@@ -1,4 +1,4 @@
-//! Reviews, comments, reactions, labels, issues: what people and bots say.
+//! Reviews, comments, reactions, labels and issues.
 
 use std::sync::Arc;
 
@@ -24,11 +24,11 @@ impl Fakes {
         let place = self.github.pull(ix).reviews.len() - 1;
         self.note(by, AuditedAction::ReviewSubmitted, ix, state.name());
         self.emit_review(ix, place, "submitted", by);
-        self.wake_bots_with_work(ix);
+        self.trigger_bots_with_work(ix);
         place
     }
 
-    /// Writes a comment; `None` if there is nothing of this number.
+    /// Writes a comment; `None` if no pull request or issue has this number.
     pub(crate) fn write_comment(&mut self, repo: RepoIx, number: u64, by: &str, body: &str) -> Option<usize> {
         let numbered = self.github.numbered(repo, number)?;
         let now = self.now();
@@ -48,7 +48,7 @@ impl Fakes {
         self.announce_comment(place, numbered, by);
         if let PullOrIssue::Pull(ix) = numbered {
             self.github.pulls[ix.0].updated_at = now;
-            self.wake_listeners(ix, |listening| listening.comments);
+            self.trigger_listeners(ix, |listening| listening.comments);
         }
         Some(place)
     }
@@ -69,7 +69,7 @@ impl Fakes {
         self.emit_comment(&comment, &issue, ix, "created");
     }
 
-    /// Reacts; the second reaction of the same kind by the same account is the first one.
+    /// Adds a reaction. A repeated reaction of the same kind by the same account is ignored.
     pub(crate) fn react(&mut self, place: usize, by: &str, content: &str) {
         let comment = &self.github.comments[place];
         if comment.reactions.iter().any(|it| it.user == by && it.content == content) {
@@ -81,7 +81,7 @@ impl Fakes {
         self.log(by, AuditedAction::ReactionAdded, Some(pr), None, format!("{content} on {comment_id}"));
     }
 
-    /// Adds or removes a label of a pull request; the answer is whether it changed anything.
+    /// Adds or removes a label of a pull request. Returns whether it changed anything.
     pub(crate) fn label(&mut self, ix: PrIx, name: &str, on: bool, by: &str) -> bool {
         let labels = &mut self.github.pulls[ix.0].labels;
         let place = labels.iter().position(|label| label == name);
@@ -95,20 +95,20 @@ impl Fakes {
         self.github.pulls[ix.0].updated_at = self.clock.now;
         self.note(by, if on { AuditedAction::LabelAdded } else { AuditedAction::LabelRemoved }, ix, name);
         self.emit_label(ix, on, name, by);
-        self.wake_listeners(ix, |listening| listening.labels);
+        self.trigger_listeners(ix, |listening| listening.labels);
         true
     }
 
-    /// Wakes the bots that listen to this.
-    fn wake_listeners(&mut self, ix: PrIx, to: fn(&crate::settings::BotTriggers) -> bool) {
+    /// Triggers the bots configured for this kind of change.
+    fn trigger_listeners(&mut self, ix: PrIx, to: fn(&crate::settings::BotTriggers) -> bool) {
         for (bot, listening) in FakeBot::ALL.into_iter().zip(self.settings.listening) {
             if to(&listening) {
-                self.wake(bot, ix);
+                self.retrigger(bot, ix);
             }
         }
     }
 
-    /// Adds or removes a label of an issue, which GitHub compares without case; the answer is whether it changed anything.
+    /// Adds or removes a label of an issue, ignoring case as GitHub does. Returns whether it changed anything.
     pub(crate) fn label_issue(&mut self, place: usize, name: &str, on: bool, by: &str) -> bool {
         let now = self.now();
         let issue = &mut self.github.issues[place];
@@ -128,7 +128,7 @@ impl Fakes {
         true
     }
 
-    /// Opens or closes an issue; the answer is whether it changed anything.
+    /// Opens or closes an issue. Returns whether it changed anything.
     pub(crate) fn set_issue_open(&mut self, place: usize, open: bool, reason: Option<&str>, by: &str) -> bool {
         let now = self.now();
         let issue = &mut self.github.issues[place];

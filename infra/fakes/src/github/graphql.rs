@@ -1,6 +1,6 @@
-//! `POST /graphql`: answers the operations that clients send, by name, with the fields each of them selects. A document is not
-//! parsed; that the documents fit GitHub's published schema is checked where they are written. An unknown operation is refused
-//! and kept for [`Fakes::unknown_requests`].
+//! `POST /graphql`: responds to the operations that clients send, by name, with the fields each of them selects.
+//! Documents are not parsed here; the client's tests check them against GitHub's published schema. An unknown operation
+//! is rejected and recorded for [`Fakes::unknown_requests`].
 
 use serde_json::{Map, Value, json};
 
@@ -18,7 +18,7 @@ const BROKEN: &str = "Something went wrong while executing your query. This may 
 /// GitHub's limit of `nodes(ids:)`, and of a connection's `first`.
 const MOST: usize = 100;
 
-/// GraphQL's and REST's words for reactions.
+/// Names of reactions in GraphQL and in REST.
 const REACTIONS: [(&str, &str); 8] = [
     ("THUMBS_UP", "+1"),
     ("THUMBS_DOWN", "-1"),
@@ -30,32 +30,32 @@ const REACTIONS: [(&str, &str); 8] = [
     ("EYES", "eyes"),
 ];
 
-/// The kind of an error and its message.
+/// Type and message of an error.
 type GraphqlFailure = (&'static str, String);
 
-/// How much an operation may return (nodes) and how many connections that takes, as GitHub counts them; `None` if it is unknown.
+/// Nodes and connections of an operation, as GitHub counts them; `None` if the operation is unknown.
 fn size(operation: &str, ids: u64) -> Option<(u64, u64)> {
     Some(match operation {
-        // Of each: labels, reviews, rules, one commit, and its contexts.
+        // Per pull request: labels, reviews, rules, one commit, and its contexts.
         "PullRequests" => (ids * (1 + 100 + 50 + 50 + 1 + 100), ids * 5),
         "Mergeable" => (ids, 0),
         "Contexts" => (1 + 100, 2),
-        // Of each of 100: labels.
+        // Labels of each of 100 pull requests.
         "OpenPullRequests" => (100 + 100 * 100, 1 + 100),
         "Comparisons" | "AddReaction" | "PinIssue" => (0, 0),
         _ => return None,
     })
 }
 
-/// The name of a document's operation: the word after `query` or `mutation`.
+/// The operation name of a document: the word after `query` or `mutation`.
 fn operation_name(document: &str) -> &str {
     let line = document.lines().find(|line| line.starts_with("query") || line.starts_with("mutation"));
     let name = line.and_then(|line| line.split_once(' ')).map_or("", |(_, rest)| rest);
     name.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default()
 }
 
-/// A refusal as a whole: 200, with an error and no data.
-fn refused(error: &Value) -> ApiResponse {
+/// A failed request: status 200, with an error and no data.
+fn error_response(error: &Value) -> ApiResponse {
     ApiResponse::ok(&json!({"errors": [error]}))
 }
 
@@ -78,11 +78,11 @@ impl Fakes {
         let ids = variables["ids"].as_array().map_or(&[][..], Vec::as_slice);
         if ids.len() > MOST {
             let message = "You may not provide more than 100 node ids; you provided too many";
-            return refused(&json!({"message": message, "extensions": {"code": "ARGUMENT_LIMIT"}}));
+            return error_response(&json!({"message": message, "extensions": {"code": "ARGUMENT_LIMIT"}}));
         }
         let Some((nodes, connections)) = size(operation, ids.len() as u64) else {
             self.unknown_requests.push(format!("graphql: {operation}"));
-            return refused(
+            return error_response(
                 &json!({"message": format!("Unknown operation '{operation}'"), "extensions": {"code": "undefinedField"}}),
             );
         };
@@ -91,7 +91,7 @@ impl Fakes {
         }
         let cost = (connections / 100).max(1);
         if !self.spend_graphql(key, cost) {
-            return refused(&json!({"type": "RATE_LIMITED", "message": "API rate limit exceeded"}));
+            return error_response(&json!({"type": "RATE_LIMITED", "message": "API rate limit exceeded"}));
         }
         if let "AddReaction" | "PinIssue" = operation {
             return self.mutation(operation, variables, caller);
@@ -100,7 +100,7 @@ impl Fakes {
         let mut data = self.query(operation, variables, ids, &mut errors);
         let (remaining, reset) = self.graphql_left(key);
         data["rateLimit"] = json!({"cost": cost, "remaining": remaining, "resetAt": stamp(reset)});
-        // Whoever selects `mergeable` makes GitHub work it out, for the next query.
+        // Selecting `mergeable` makes GitHub compute it for the next query.
         for id in ids {
             if let Some(PullOrIssue::Pull(ix)) = self.node(id) {
                 self.ask_mergeability(ix);
@@ -183,7 +183,7 @@ impl Fakes {
         fields
     }
 
-    /// The fields of `Mergeable`, which are the beginning of those of `PullRequests`.
+    /// The fields of `Mergeable`, which `PullRequests` selects as well.
     fn mergeability(&self, ix: PrIx) -> Value {
         let pull = self.github.pull(ix);
         let mergeable = match self.mergeable(ix).filter(|_| pull.is_open()) {
@@ -221,7 +221,7 @@ impl Fakes {
         })
     }
 
-    /// `commits(last: 1)`: the head, and a page of what was reported on it. Nothing reported, no rollup.
+    /// `commits(last: 1)`: the head and a page of its statuses and check runs. Without any, the rollup is null.
     fn head_commit(&self, ix: PrIx, after: Option<&str>, with_required: bool) -> Value {
         let pull = self.github.pull(ix);
         let checks = self.github.reported(ix).map_or_else(Vec::new, CommitReports::current_checks);
@@ -273,7 +273,7 @@ impl Fakes {
         json!({"pullRequests": connection(open, variables["after"].as_str(), MOST, fields)})
     }
 
-    /// `h0: compare(headRef: $h0) { behindBy }`, and so on: the aliases are the variables' names.
+    /// `h0: compare(headRef: $h0) { behindBy }` and so on; the aliases are the names of the variables.
     fn comparisons(&self, repo: RepoIx, variables: &Value, errors: &mut Vec<Value>) -> Value {
         let base = variables["base"].as_str().unwrap_or_default();
         if base.strip_prefix("refs/heads/").unwrap_or(base) != self.github.repo(repo).settings.base {
@@ -322,7 +322,8 @@ impl Fakes {
         Ok(json!({"issue": {"id": id}}))
     }
 
-    /// Reacts to a comment or to a review, which REST cannot; a second reaction of the same kind is the first one.
+    /// Adds a reaction to a comment or a review (REST cannot react to reviews). A repeated reaction of the same kind is
+    /// ignored.
     fn add_reaction(&mut self, id: &str, word: &str, by: &str) -> Result<Value, GraphqlFailure> {
         let Some((word, content)) = REACTIONS.iter().find(|(known, _)| *known == word) else {
             return Err(("UNPROCESSABLE", format!("'{word}' is not a ReactionContent")));
@@ -347,7 +348,7 @@ impl Fakes {
     }
 }
 
-/// Errors stand beside the data, if there are any.
+/// A response with data, and with `errors` if there are any.
 fn respond(data: Value, errors: Vec<Value>) -> ApiResponse {
     let mut body = json!({"data": data});
     if !errors.is_empty() {
@@ -356,7 +357,7 @@ fn respond(data: Value, errors: Vec<Value>) -> ApiResponse {
     ApiResponse::ok(&body)
 }
 
-/// One page of a list. Cursors are places.
+/// One page of a list. Cursors are indexes.
 fn connection<I: IntoIterator<IntoIter: ExactSizeIterator>>(
     items: I,
     after: Option<&str>,
@@ -377,7 +378,7 @@ fn status_context(status: &FakeStatus) -> Value {
            "description": status.description, "createdAt": stamp(status.created_at)})
 }
 
-/// An account. GraphQL leaves the `[bot]` off.
+/// An account. GraphQL omits `[bot]` from the login.
 fn actor(login: &str) -> Value {
     let name = login.strip_suffix("[bot]");
     json!({"__typename": if name.is_some() { "Bot" } else { "User" }, "login": name.unwrap_or(login)})

@@ -1,4 +1,4 @@
-//! How REST and webhooks write what GitHub knows. GraphQL has words of its own (`graphql`).
+//! JSON of REST responses and webhooks. GraphQL has its own format (`graphql`).
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::clock::stamp;
 use crate::fakes::Fakes;
 use crate::rng::hash;
 
-/// A stable id for a login, small enough for any JSON reader.
+/// A stable id for a login, small enough for any JSON parser.
 pub(crate) fn user_id(login: &str) -> u64 {
     hash(login) % 100_000_000
 }
@@ -53,7 +53,7 @@ impl Fakes {
                "private": true, "default_branch": repo.settings.base, "owner": {"login": repo.owner}})
     }
 
-    /// A pull request; `detail` adds what lists and webhooks leave out or may not know.
+    /// A pull request; `detail` adds the fields that lists and webhooks omit.
     pub(crate) fn pull_json(&self, ix: PrIx, detail: bool) -> Value {
         let pull = self.github.pull(ix);
         let repo = self.github.repo(pull.repo);
@@ -100,7 +100,7 @@ impl Fakes {
         json
     }
 
-    /// The pull requests of a head, as check events name them: none for forks.
+    /// The pull requests of a head, as in check events: empty for forks.
     pub(crate) fn pulls_of_head(&self, sha: &str) -> Value {
         let prs = self.github.commits.get(sha).map_or(&[][..], |reported| &reported.prs);
         let named = prs.iter().map(|ix| (*ix, self.github.pull(*ix))).filter(|(_, pull)| !pull.fork && pull.is_open());
@@ -129,7 +129,7 @@ impl Fakes {
         })
     }
 
-    /// A suite is what its runs make it.
+    /// A check suite, with status and conclusion derived from its runs.
     pub(crate) fn suite_json(&self, repo: RepoIx, sha: &str, suite_id: u64, full: bool) -> Value {
         let runs: Vec<&FakeCheckRun> = self.github.commits.get(sha).map_or_else(Vec::new, |reported| {
             reported.current_checks().into_iter().filter(|check| check.suite_id == suite_id).collect()
@@ -221,7 +221,7 @@ impl Fakes {
         }
     }
 
-    /// What an account may do: as configured, else read; bots have none.
+    /// The permission of an account: as configured, otherwise `read`; bots have none.
     pub(crate) fn permission(&self, login: &str) -> &str {
         match self.settings.people.iter().find(|person| person.login == login) {
             Some(person) => &person.permission,
@@ -247,7 +247,7 @@ pub(crate) fn extend(json: &mut Value, more: Value) {
     }
 }
 
-/// GitHub writes null for texts that were never given.
+/// GitHub writes null for an empty text.
 fn text(given: &str) -> Value {
     if given.is_empty() { Value::Null } else { json!(given) }
 }

@@ -1,4 +1,4 @@
-//! Whether and how a head can be merged: GitHub works it out lazily, and says less than it knows.
+//! Mergeability of a pull request: GitHub computes it lazily, and reports only one reason.
 
 use super::commit::StatusState;
 use super::model::{FakeMergeability, PrIx, PullState, ReviewState};
@@ -6,7 +6,7 @@ use crate::clock::TimedEvent;
 use crate::fakes::Fakes;
 use crate::faults::Fault;
 
-/// GraphQL's `mergeStateStatus`; REST's `mergeable_state` is the same word in small letters.
+/// GraphQL's `mergeStateStatus`; REST's `mergeable_state` is the same in lower case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MergeState {
     Unknown,
@@ -33,14 +33,14 @@ impl MergeState {
 }
 
 impl Fakes {
-    /// Head or base changed: what was worked out no longer holds.
+    /// Discards the computed mergeability after a change of head or base.
     pub(crate) fn forget_mergeability(&mut self, ix: PrIx) {
         let pull = &mut self.github.pulls[ix.0];
         pull.mergeability = FakeMergeability::Unasked;
         pull.mergeability_version += 1;
     }
 
-    /// Somebody asks: GitHub begins to work it out.
+    /// Starts the computation after a client's request.
     pub(crate) fn ask_mergeability(&mut self, ix: PrIx) {
         let pull = self.github.pull(ix);
         if pull.mergeability != FakeMergeability::Unasked || !pull.is_open() {
@@ -60,7 +60,7 @@ impl Fakes {
         }
     }
 
-    /// What GitHub says of it: nothing until it was worked out, and nothing of what is closed.
+    /// GitHub's `mergeable`: `None` until computed.
     pub(crate) fn mergeable(&self, ix: PrIx) -> Option<bool> {
         match self.github.pull(ix).mergeability {
             FakeMergeability::Known(mergeable) => Some(mergeable),
@@ -68,7 +68,7 @@ impl Fakes {
         }
     }
 
-    /// The one word GitHub has for it. BLOCKED hides BEHIND.
+    /// GitHub reports a single state. BLOCKED takes precedence over BEHIND.
     pub(crate) fn merge_state(&self, ix: PrIx) -> MergeState {
         let pull = self.github.pull(ix);
         if pull.state != PullState::Open {
@@ -87,7 +87,7 @@ impl Fakes {
         }
     }
 
-    /// Whether every required context is green and an approval is there.
+    /// Whether all required contexts are green and the pull request is approved.
     pub(crate) fn is_unblocked(&self, ix: PrIx) -> bool {
         self.required_green(ix) && (self.is_approved(ix) || !self.review_required(ix))
     }
@@ -102,13 +102,13 @@ impl Fakes {
         required.iter().all(|it| reported.is_some_and(|reported| reported.is_green(&it.context, it.app_id)))
     }
 
-    /// Required contexts but Policy Bot's own: what Policy Bot waits for.
+    /// Whether all required contexts except Policy Bot's are green. Policy Bot waits for this.
     pub(crate) fn checks_green(&self, ix: PrIx) -> bool {
         let required = self.github.repo(self.github.pull(ix).repo).settings.required_contexts();
         let Some(reported) = self.github.reported(ix) else { return false };
         let mut checks = required.iter().filter(|it| !it.context.starts_with("policy-bot")).peekable();
         if checks.peek().is_none() {
-            // Nothing is required: what Jenkins says must still be good.
+            // Without required contexts, Jenkins' reports must still be green.
             return reported.statuses.iter().any(|status| !status.context.starts_with("policy-bot"))
                 && self.all_green_but_policy(ix)
                 || !reported.checks.is_empty() && self.all_green_but_policy(ix);
@@ -134,15 +134,15 @@ impl Fakes {
         })
     }
 
-    /// Whether somebody's last opinion approves, and nobody's asks for changes. Approvals of older heads count unless they
-    /// were dismissed.
+    /// Whether at least one reviewer's latest opinion approves and none requests changes. Approvals of older heads
+    /// count unless they were dismissed.
     pub(crate) fn is_approved(&self, ix: PrIx) -> bool {
         let opinions = self.latest_opinions(ix);
         let says = |state| opinions.iter().any(|place| self.github.pull(ix).reviews[*place].state == state);
         says(ReviewState::Approved) && !says(ReviewState::ChangesRequested)
     }
 
-    /// The place of each reviewer's last review that is more than a comment.
+    /// The index of each reviewer's latest review that is not just a comment.
     pub(crate) fn latest_opinions(&self, ix: PrIx) -> Vec<usize> {
         let reviews = &self.github.pull(ix).reviews;
         let mut latest: Vec<usize> = Vec::new();

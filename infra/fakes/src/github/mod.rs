@@ -1,5 +1,5 @@
-//! GitHub: what it knows (`model`, `commit`), what changes it (`changes`), its webhooks (`webhooks`, `payload`), its APIs
-//! (`rest`, `graphql`), and authentication and rate limits (`access`).
+//! The fake GitHub: its data (`model`, `commit`), changes (`changes`), webhooks (`webhooks`, `payload`), APIs (`rest`,
+//! `graphql`), and authentication and rate limits (`access`).
 
 pub(crate) mod access;
 pub(crate) mod changes;

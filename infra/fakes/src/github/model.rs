@@ -1,4 +1,4 @@
-//! What GitHub knows: plain records. What hangs on commits is in `commit`; how it all changes, in `changes` and
+//! GitHub's data as plain records. Statuses and check runs are in `commit`; the operations are in `changes` and
 //! `discussion`.
 
 use std::collections::HashMap;
@@ -24,14 +24,14 @@ pub enum PullState {
     Merged,
 }
 
-/// What GitHub has worked out about merging.
+/// State of GitHub's lazy mergeability computation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FakeMergeability {
-    /// Nobody has asked since the last change.
+    /// Not requested since the last change.
     Unasked,
-    /// Asked, not worked out yet.
+    /// Requested, not computed yet.
     Computing,
-    /// Worked out: whether it can be merged without conflicts.
+    /// Computed: whether it can be merged without conflicts.
     Known(bool),
 }
 
@@ -48,7 +48,7 @@ pub struct FakePull {
     pub base_ref: String,
     /// The head's commits, newest last.
     pub commits: Vec<Arc<str>>,
-    /// How many commits of the base the head contains.
+    /// Number of base commits that the head contains.
     pub base_commits: usize,
     pub state: PullState,
     pub draft: bool,
@@ -56,24 +56,24 @@ pub struct FakePull {
     pub updated_at: Timestamp,
     pub closed_at: Option<Timestamp>,
     pub merged_by: Option<String>,
-    /// The commit the merge made.
+    /// The merge commit.
     pub merge_commit: Option<Arc<str>>,
     pub labels: Vec<String>,
     pub reviews: Vec<FakeReview>,
-    /// From a fork: check events name no pull request.
+    /// From a fork, for which check events name no pull request.
     pub fork: bool,
-    /// Whether its base has moved in a way that conflicts.
+    /// Whether the base has conflicting commits.
     pub conflicts: bool,
-    /// What GitHub has worked out about that.
+    /// GitHub's knowledge of `conflicts`.
     pub mergeability: FakeMergeability,
     pub(crate) mergeability_version: u32,
-    /// The head's branch was deleted: it cannot be reopened.
+    /// The head branch was deleted, so the pull request cannot be reopened.
     pub head_deleted: bool,
-    /// Auto-merge was switched on by this login at this time.
+    /// Login that enabled auto-merge, and when.
     pub auto_merge: Option<(String, Timestamp)>,
-    /// In the merge queue since.
+    /// Time since which it is in the merge queue.
     pub queued_at: Option<Timestamp>,
-    /// The vulnerability it repairs, as CodeGenie knows it.
+    /// CodeGenie's id of the vulnerability it repairs.
     pub vulnerability: Option<String>,
 }
 
@@ -153,7 +153,7 @@ pub struct FakeIssue {
     /// Why it was closed: `completed` or `not_planned`.
     pub state_reason: Option<String>,
     pub labels: Vec<String>,
-    /// Logins of who is assigned.
+    /// Logins of the assignees.
     pub assignees: Vec<String>,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
@@ -171,11 +171,11 @@ pub(crate) struct FakeRepository {
     pub(crate) owner: String,
     pub(crate) name: String,
     pub(crate) settings: RepoSettings,
-    /// The base's commits, newest last; other branches than the base are not told apart.
+    /// Commits of the base, newest last. Other target branches are not modelled.
     pub(crate) base: Vec<Sha>,
-    /// From the first number on.
+    /// Pull requests and issues in the order of their numbers.
     pub(crate) numbers: Vec<PullOrIssue>,
-    /// The numbers that earlier fakes have used.
+    /// Numbers used by earlier fakes.
     pub(crate) used_before: u64,
 }
 
@@ -193,19 +193,19 @@ pub(crate) struct FakeGitHub {
     pub(crate) by_node: HashMap<String, PullOrIssue>,
     pub(crate) issues: Vec<FakeIssue>,
     pub(crate) commits: HashMap<Sha, CommitReports>,
-    /// In the order of their ids.
+    /// Ordered by id.
     pub(crate) comments: Vec<FakeComment>,
-    /// Their places, by what they are on.
+    /// Indexes into `comments`, by pull request or issue.
     pub(crate) comments_of: HashMap<(RepoIx, u64), Vec<usize>>,
-    /// Where each review is.
+    /// Pull request and index of each review.
     pub(crate) by_review: HashMap<u64, (PrIx, usize)>,
-    /// The commit of each check run and suite.
+    /// Commit of each check run and suite.
     pub(crate) sha_of_check: HashMap<u64, Sha>,
     pub(crate) last_id: u64,
 }
 
 impl FakeGitHub {
-    /// A fresh id, larger than every one before it.
+    /// A new id, larger than all previous ones.
     pub(crate) fn id(&mut self) -> u64 {
         self.last_id += 1;
         self.last_id
@@ -240,13 +240,13 @@ impl FakeGitHub {
         })
     }
 
-    /// How many commits of the base the head lacks.
+    /// Number of base commits that the head lacks.
     pub(crate) fn behind_by(&self, ix: PrIx) -> usize {
         let pull = self.pull(ix);
         self.repo(pull.repo).base.len().saturating_sub(pull.base_commits)
     }
 
-    /// What was reported on a pull request's head.
+    /// Statuses and check runs of a pull request's head.
     pub(crate) fn reported(&self, ix: PrIx) -> Option<&CommitReports> {
         self.commits.get(self.pull(ix).head())
     }

@@ -1,4 +1,4 @@
-//! What stands in a webhook: shaped like GitHub's, with every field a tolerant reader could want.
+//! Webhook payloads in GitHub's format, with all fields that a client may read.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::clock::stamp;
 use crate::fakes::Fakes;
 
 impl Fakes {
-    /// What every webhook of a repository has and never changes: made once, for it is most of the work.
+    /// Renders the constant part of each repository's webhooks once, because it is most of the serialisation work.
     pub(crate) fn make_envelopes(&mut self) {
         let installation = self.settings.installation_id;
         let tail = |repo: RepoIx| {
@@ -23,7 +23,7 @@ impl Fakes {
         self.envelopes = (0..self.github.repos.len()).map(|place| tail(RepoIx(place))).collect();
     }
 
-    /// A webhook's body: its own fields, then what all have.
+    /// A webhook's body: its own fields, then the constant part.
     pub(crate) fn envelope(&self, repo: RepoIx, sender: &str, own: &Value) -> Bytes {
         let mut text = own.to_string();
         text.pop();
@@ -32,7 +32,7 @@ impl Fakes {
         Bytes::from(text)
     }
 
-    /// `pull_request`, with what this action adds.
+    /// `pull_request`, with the fields that this action adds.
     pub(crate) fn emit_pull(&mut self, ix: PrIx, action: &str, sender: &str, added: &[(&str, Value)]) {
         let mut own = json!({
             "action": action, "number": self.github.pull(ix).number, "pull_request": self.pull_json(ix, true),
@@ -49,7 +49,7 @@ impl Fakes {
         self.emit_pull(ix, action, sender, &[("label", label(name))]);
     }
 
-    /// `status`: no pull request's number, at most ten branches.
+    /// `status`: without a pull request number, and with at most ten branches.
     pub(crate) fn emit_status(&mut self, repo: RepoIx, sha: &Sha, status: &FakeStatus) {
         let prs = self.github.commits.get(sha).map_or(&[][..], |reported| &reported.prs);
         let pr = prs.first().copied();
@@ -79,7 +79,7 @@ impl Fakes {
         self.emit("check_run", Some(action), pr, payload);
     }
 
-    /// `check_run`, because somebody pressed one of its buttons.
+    /// `check_run` with action `requested_action`: a user pressed one of its buttons.
     pub(crate) fn emit_pressed(&mut self, ix: PrIx, check: &FakeCheckRun, button: &str, by: &str) {
         let (repo, sha) = (self.github.pull(ix).repo, Arc::clone(self.github.pull(ix).head()));
         let own = json!({
@@ -142,7 +142,7 @@ impl Fakes {
         self.emit("push", None, pr, payload);
     }
 
-    /// `merge_group`: the queue wants a merge tested, or has thrown it away.
+    /// `merge_group`: the merge queue requests checks, or has destroyed the group.
     pub(crate) fn emit_merge_group(&mut self, ix: PrIx, action: &str, reason: Option<&str>) {
         let pull = self.github.pull(ix);
         let (repo, base, tip) = (pull.repo, pull.base_ref.clone(), self.github.base_tip(pull.repo));

@@ -1,5 +1,5 @@
-//! Webhooks out: signed, delayed, sometimes lost; and the delivery log, from which they can be sent again. What stands in
-//! them is in `payload`.
+//! Outgoing webhooks (signed, delayed, subject to faults) and the delivery log, from which they can be redelivered. The
+//! payloads are in `payload`.
 
 use aws_lc_rs::hmac;
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use crate::clock::{TimedEvent, later, stamp};
 use crate::fakes::{FakePrId, Fakes};
 use crate::faults::Fault;
 
-/// Where a webhook goes.
+/// The endpoint that receives a webhook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WebhookTarget {
     /// `POST /webhook/github`.
@@ -33,29 +33,29 @@ impl WebhookTarget {
     }
 }
 
-/// A webhook on its way.
+/// A webhook to deliver.
 #[derive(Debug, Clone)]
 pub struct WebhookDelivery {
-    /// The attempt: a redelivery has its own.
+    /// Id of the attempt: a redelivery has a new one.
     pub id: u64,
-    /// `X-GitHub-Delivery`: a redelivery keeps it.
+    /// `X-GitHub-Delivery`: a redelivery has the same one.
     pub guid: String,
     pub target: WebhookTarget,
     /// `X-GitHub-Event`.
     pub event: String,
     /// The payload's action, if it has one.
     pub action: Option<String>,
-    /// Every header, signature included.
+    /// All headers, including the signature.
     pub headers: Vec<(String, String)>,
     pub body: Bytes,
     pub due: Timestamp,
-    /// Whether it was sent again by request.
+    /// Whether this is a requested redelivery.
     pub redelivery: bool,
-    /// The pull request it is about, if one.
+    /// The pull request concerned, if any.
     pub pr: Option<FakePrId>,
 }
 
-/// A pull request that only earlier fakes knew.
+/// A pull request of earlier fakes, unknown to these.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EarlierPull {
     pub pr: FakePrId,
@@ -68,29 +68,29 @@ pub struct EarlierPull {
 #[derive(Debug, Clone)]
 pub(crate) struct DeliveryRecord {
     pub(crate) delivery: WebhookDelivery,
-    /// The answer's code; `None` before it is sent. 0 stands for no answer at all.
+    /// The response's status code; `None` before it is sent, 0 without a response.
     pub(crate) code: Option<u16>,
-    /// A fault swallows it: sent to nobody.
+    /// Lost by a fault: logged, but not delivered.
     lost: bool,
-    /// Never sent: the log does not show it.
+    /// Never sent, and hidden from the log.
     hidden: bool,
 }
 
-/// Bodies of answered deliveries are kept for this many, so that a long simulation does not keep everything.
+/// Number of recent deliveries whose bodies are always kept. Fewer would break redelivery, all would fill the memory.
 const BODIES_KEPT: usize = 5_000;
-/// How long GitHub lists and redelivers.
+/// How long GitHub lists deliveries and can redeliver them.
 const REDELIVERY_DAYS: i64 = 3;
 
 impl Fakes {
-    /// What has been sent since the last call, in the order of sending. Each counts as answered 200 until
-    /// [`Fakes::webhook_answered`] says otherwise.
+    /// Takes the webhooks sent since the last call, in order. Each counts as answered with 200 unless
+    /// [`Fakes::webhook_answered`] is called.
     pub fn take_webhooks(&mut self) -> Vec<WebhookDelivery> {
         std::mem::take(&mut self.outbox)
     }
 
-    /// Tells GitHub how a delivery was answered; 0 means not at all. Only failures matter: they can be redelivered.
+    /// Records the response to a delivery; 0 means no response. Failed deliveries can be redelivered.
     pub fn webhook_answered(&mut self, delivery: &WebhookDelivery, code: u16) {
-        // The log is in the order of ids, but not every id is a delivery's.
+        // The log is ordered by id, but has gaps.
         if let Ok(place) = self.deliveries.binary_search_by_key(&delivery.id, |sent| sent.delivery.id) {
             let sent = &mut self.deliveries[place];
             sent.code = Some(code);
@@ -98,7 +98,7 @@ impl Fakes {
         }
     }
 
-    /// Schedules a webhook about a pull request, or about none.
+    /// Schedules a webhook, optionally about a pull request.
     pub(crate) fn emit(&mut self, event: &str, action: Option<&str>, pr: Option<PrIx>, body: Bytes) {
         let fault = self.webhook_fault(pr);
         let mut ms = self.webhook_rng.between(self.settings.timing.webhook_ms);
@@ -117,7 +117,7 @@ impl Fakes {
         }
     }
 
-    /// Sends the webhook that a pull request of earlier fakes was closed; nothing else is known of it.
+    /// Sends a `closed` webhook for a pull request of earlier fakes, with the few fields known of it.
     pub fn tell_closed(&mut self, gone: &EarlierPull) {
         let now = stamp(self.now());
         let Some(repo) = self.repo_ix(&gone.pr.repo) else { return };
@@ -134,7 +134,7 @@ impl Fakes {
         self.clock.after_ms(0, TimedEvent::Send(place));
     }
 
-    /// Jenkins or a bot sends a webhook: no fault strikes it, and no log lists it.
+    /// Sends a webhook of Jenkins or a bot: without faults, and not in the delivery log.
     pub(crate) fn send_direct(&mut self, target: WebhookTarget, event: &str, pr: Option<PrIx>, payload: &Value) {
         let place = self.record_delivery(target, event, None, Bytes::from(payload.to_string()), pr);
         let ms = self.webhook_rng.between(self.settings.timing.webhook_ms);
@@ -167,7 +167,7 @@ impl Fakes {
         self.deliveries.len() - 1
     }
 
-    /// What was answered long ago is not sent again in practice; a long simulation must not keep it all.
+    /// Drops the bodies of old successful deliveries, to limit memory: in practice they are not redelivered.
     fn forget_old_bodies(&mut self) {
         while self.bodies_forgotten + BODIES_KEPT < self.deliveries.len() {
             let now = self.clock.now;
@@ -197,7 +197,8 @@ impl Fakes {
                 own("x-github-hook-installation-target-id", settings.app_id.to_string()),
                 own("x-hub-signature-256", signature(&settings.webhook_secret, body)),
             ]),
-            // Neither can do much more than send a fixed header; a signature is sent as well, for those who want one.
+            // Many of these senders support only a fixed header. A signature is sent as well, for receivers that check
+            // it.
             WebhookTarget::Jenkins | WebhookTarget::Bot => {
                 let secret =
                     if target == WebhookTarget::Jenkins { &settings.jenkins_secret } else { &settings.bot_secret };
@@ -249,7 +250,7 @@ impl Fakes {
         })
     }
 
-    /// Sends a listed delivery again: same GUID, new attempt.
+    /// Redelivers a listed delivery with the same GUID and a new attempt id.
     pub(crate) fn redeliver(&mut self, id: u64) -> Result<(), &'static str> {
         let Some(place) = self.listed_deliveries().find(|(_, sent)| sent.delivery.id == id).map(|(place, _)| place)
         else {
@@ -287,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signs_as_github_documents_it() {
+    fn signature_matches_githubs_documented_example() {
         assert_eq!(
             signature("It's a Secret to Everybody", b"Hello, World!"),
             "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"

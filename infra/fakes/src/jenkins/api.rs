@@ -1,4 +1,4 @@
-//! Jenkins' remote API: what rebuilding and following a build needs of it.
+//! Jenkins' remote API, limited to the endpoints for starting and following builds.
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -13,13 +13,13 @@ use crate::github::access::basic;
 use crate::github::model::PrIx;
 use crate::http_api::{ApiRequest, ApiResponse, NoResponse};
 
-/// A queue item is forgotten so long after it left the queue.
+/// How long Jenkins remembers a queue item after it left the queue.
 const ITEM_KEPT_MS: u64 = 300_000;
-/// Parameters that Jenkins reads itself.
+/// Parameters for Jenkins itself, which are not passed to the build.
 const OWN_PARAMETERS: [&str; 4] = ["delay", "token", "cause", "json"];
 
 impl Fakes {
-    /// Jenkins' API. Synchronous, at the fakes' time.
+    /// Handles a request to Jenkins, synchronously and at the fakes' time.
     /// [`NoResponse`] is what a client sees as a timeout or a reset connection.
     pub fn jenkins(&mut self, request: Request<Bytes>) -> Result<Response<Bytes>, NoResponse> {
         self.requests += 1;
@@ -38,7 +38,8 @@ impl Fakes {
         Ok(answer.with("x-jenkins", "2.516.1").into_response())
     }
 
-    /// An API token needs nothing else; a password needs, for writes, a crumb and the session it belongs to.
+    /// Authenticates a request. With a password, writes also need a crumb and its session; with an API token they do
+    /// not.
     fn jenkins_user(&self, request: &ApiRequest) -> Result<String, ApiResponse> {
         let settings = &self.settings;
         let Some((user, secret)) = basic(request) else {
@@ -60,7 +61,7 @@ impl Fakes {
         }
     }
 
-    /// The job a path begins with, and what follows it.
+    /// The job at the start of a path, and the rest of the path.
     pub(crate) fn job_of<'a>(&self, parts: &'a [&'a str]) -> Option<(FakeJob, &'a [&'a str])> {
         let ["job", owner, "job", name, rest @ ..] = parts else { return None };
         let repo = self.repo_ix(&format!("{owner}/{name}"))?;
@@ -163,7 +164,7 @@ impl Fakes {
             ("GET", ["logText", "progressiveText"]) => {
                 let log = self.log_of(&build);
                 let start = request.param("start").and_then(|it| it.parse::<usize>().ok()).unwrap_or(0);
-                // As Jenkins does: past the end it begins anew.
+                // Like Jenkins: an offset past the end restarts at 0.
                 let start = if start > log.len() { 0 } else { start };
                 let answer = ApiResponse::text(200, log.get(start..).unwrap_or_default())
                     .with("x-text-size", log.len().to_string());

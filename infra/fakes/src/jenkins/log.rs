@@ -1,10 +1,10 @@
-//! What builds print: enough lines to be cut, and the words by which a failure is known.
+//! Build logs: long enough to be truncated, and with the text that identifies each kind of failure.
 
 use super::{FakeBuild, PlannedResult};
 use crate::fakes::Fakes;
 
 impl Fakes {
-    /// The console of a build so far.
+    /// The console output of a build so far.
     pub(crate) fn log_of(&self, build: &FakeBuild) -> String {
         let pull = self.github.pull(build.pr);
         let mut log = format!(

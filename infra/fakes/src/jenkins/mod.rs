@@ -1,5 +1,4 @@
-//! Jenkins: multibranch jobs, a queue, builds that end well or badly, and what it reports to GitHub. Its HTTP API is in
-//! `api`.
+//! Jenkins: multibranch jobs, the queue, builds and their results, and its reports to GitHub. Its HTTP API is in `api`.
 
 mod api;
 mod log;
@@ -54,7 +53,7 @@ pub struct FakeBuild {
     pub queue_id: u64,
     pub started_at: Timestamp,
     pub ended_at: Option<Timestamp>,
-    /// How it ended; `None` while it is building.
+    /// The result; `None` while the build is running.
     pub result: Option<BuildResult>,
     pub parameters: Vec<(String, String)>,
     pub(crate) planned_result: PlannedResult,
@@ -71,7 +70,7 @@ pub(crate) enum PlannedResult {
     Stopped,
 }
 
-/// Something waiting for an executor.
+/// An item of the build queue.
 #[derive(Debug, Clone)]
 pub(crate) struct QueuedBuild {
     pub(crate) pr: PrIx,
@@ -79,16 +78,16 @@ pub(crate) struct QueuedBuild {
     pub(crate) queued_at: Timestamp,
     pub(crate) parameters: Vec<(String, String)>,
     pub(crate) cancelled: bool,
-    /// The build it became, and when.
+    /// Index of the build it became, and the time it left the queue.
     pub(crate) left: Option<(usize, Timestamp)>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct FakeJenkins {
-    /// The pull requests it has a job for.
+    /// Pull requests with a job.
     known: BTreeSet<PrIx>,
     pub(crate) queue: BTreeMap<u64, QueuedBuild>,
-    /// Items that wait still.
+    /// Items that are still waiting.
     waiting: BTreeSet<u64>,
     pub(crate) builds: Vec<FakeBuild>,
     pub(crate) builds_of: HashMap<PrIx, Vec<usize>>,
@@ -96,7 +95,7 @@ pub(crate) struct FakeJenkins {
     sessions: BTreeMap<String, String>,
 }
 
-/// A job, as a path names it.
+/// A job named by a URL path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FakeJob {
     pub(crate) repo: RepoIx,
@@ -110,7 +109,7 @@ impl Fakes {
         places.iter().map(|place| &self.jenkins.builds[*place])
     }
 
-    /// Jenkins notices a head, by GitHub's webhook or its own scan.
+    /// Jenkins notices a new head, from GitHub's webhook or its own scan.
     pub(crate) fn jenkins_notices(&mut self, ix: PrIx, sha: &Sha) {
         let pull = self.github.pull(ix);
         if !pull.is_open() || pull.head() != sha || self.strikes(ix, Fault::JenkinsDeaf) {
@@ -122,7 +121,7 @@ impl Fakes {
         self.queue_build(ix, Vec::new());
     }
 
-    /// A scan of the repository finds every head that was never built.
+    /// Scans the repository for heads that were never built.
     pub(crate) fn scan(&mut self, repo: RepoIx) {
         let open: Vec<PrIx> = self.open_pulls[repo.0].iter().copied().collect();
         for ix in open {
@@ -143,12 +142,12 @@ impl Fakes {
         built || self.waiting_item(ix).is_some()
     }
 
-    /// The item of this job that still waits: Jenkins adds no second one.
+    /// The waiting item of this job. Jenkins queues at most one per job.
     pub(crate) fn waiting_item(&self, ix: PrIx) -> Option<u64> {
         self.jenkins.waiting.iter().copied().find(|id| self.jenkins.queue.get(id).is_some_and(|item| item.pr == ix))
     }
 
-    /// Puts the current head into the queue; an item that waits already stands for it.
+    /// Queues a build of the current head, unless the job has a waiting item. Returns the item, and whether it is new.
     pub(crate) fn queue_build(&mut self, ix: PrIx, parameters: Vec<(String, String)>) -> (u64, bool) {
         if let Some(id) = self.waiting_item(ix) {
             return (id, false);
@@ -220,7 +219,7 @@ impl Fakes {
             PlannedResult::AgentLost
         } else if self.strikes(ix, Fault::FlakyTest) {
             PlannedResult::Flaky
-        // What breaks a test breaks it in every build, until a person pushes a repair.
+        // A broken test fails in every build until a person pushes a fix.
         } else if self.awaits_repair(ix, Fault::RealTestFailure) || self.strikes(ix, Fault::RealTestFailure) {
             PlannedResult::Broken
         } else {
@@ -248,7 +247,7 @@ impl Fakes {
         }
     }
 
-    /// Stops a build: it ends as aborted, at once.
+    /// Aborts a running build immediately.
     pub(crate) fn stop_build(&mut self, place: usize) -> bool {
         if self.jenkins.builds[place].result.is_some() {
             return false;
@@ -357,7 +356,7 @@ impl Fakes {
         format!("{}/job/{}/job/{}/job/PR-{}/", self.settings.jenkins_url, repo.owner, repo.name, pull.number)
     }
 
-    /// Logs what somebody asked of Jenkins.
+    /// Adds a request to Jenkins to the audit log.
     pub(crate) fn log_jenkins(&mut self, user: &str, action: AuditedAction, ix: PrIx, detail: String) {
         self.note(&format!("jenkins:{user}"), action, ix, detail);
     }

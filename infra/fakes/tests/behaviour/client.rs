@@ -5,7 +5,7 @@ use fakes::{Fakes, NoResponse};
 use http::{Request, Response};
 use serde_json::Value;
 
-/// What came back.
+/// A response of either API.
 pub(crate) struct ClientResponse {
     pub(crate) code: u16,
     pub(crate) json: Value,
@@ -19,7 +19,7 @@ impl ClientResponse {
     }
 }
 
-fn got(response: Response<Bytes>) -> ClientResponse {
+fn read_response(response: Response<Bytes>) -> ClientResponse {
     let text = String::from_utf8(response.body().to_vec()).unwrap();
     let json = serde_json::from_str(&text).unwrap_or(Value::Null);
     ClientResponse { code: response.status().as_u16(), json, text, response }
@@ -38,21 +38,21 @@ pub(crate) fn try_github(
         request = request.header(*name, *value);
     }
     let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
-    fakes.github(request.body(body).unwrap()).map(got)
+    fakes.github(request.body(body).unwrap()).map(read_response)
 }
 
-/// With a personal token.
+/// A request to GitHub with a personal token.
 pub(crate) fn ask(fakes: &mut Fakes, method: &str, path: &str, body: Value) -> ClientResponse {
     try_github(fakes, method, path, &[("authorization", "Bearer world-token")], &body).unwrap()
 }
 
-/// As the App's installation.
+/// A request to GitHub as the App's installation.
 pub(crate) fn ask_as_app(fakes: &mut Fakes, method: &str, path: &str, body: Value) -> ClientResponse {
     let token = installation_token(fakes);
     try_github(fakes, method, path, &[("authorization", &format!("token {token}"))], &body).unwrap()
 }
 
-/// Something shaped like a JWT.
+/// A token in the shape of a JWT.
 pub(crate) const JWT: &str = "Bearer eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOjQ3MTEsImlhdCI6MSwiZXhwIjoyfQ.c2lnbmF0dXJl";
 
 pub(crate) fn as_jwt(fakes: &mut Fakes, method: &str, path: &str) -> ClientResponse {
@@ -63,7 +63,7 @@ fn installation_token(fakes: &mut Fakes) -> String {
     as_jwt(fakes, "POST", "/app/installations/815/access_tokens").json["token"].as_str().unwrap().to_owned()
 }
 
-/// A GraphQL query with variables: the whole answer.
+/// A GraphQL query with variables; returns the whole response.
 pub(crate) fn graphql(fakes: &mut Fakes, query: &str, variables: Value) -> ClientResponse {
     ask(fakes, "POST", "/graphql", serde_json::json!({"query": query, "variables": variables}))
 }
@@ -79,13 +79,13 @@ pub(crate) fn try_jenkins(
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    fakes.jenkins(request.body(Bytes::new()).unwrap()).map(got)
+    fakes.jenkins(request.body(Bytes::new()).unwrap()).map(read_response)
 }
 
 /// `suture:world-jenkins-token`, for Basic authentication.
 pub(crate) const JENKINS: &str = "Basic c3V0dXJlOndvcmxkLWplbmtpbnMtdG9rZW4=";
 
-/// With the API token.
+/// A request to Jenkins with the API token.
 pub(crate) fn ask_jenkins(fakes: &mut Fakes, method: &str, path: &str) -> ClientResponse {
     try_jenkins(fakes, method, path, &[("authorization", JENKINS)]).unwrap()
 }

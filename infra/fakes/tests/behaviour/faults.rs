@@ -1,4 +1,4 @@
-//! Each fault's effect, what heals it, and which of them need a person.
+//! Each fault's effect, its remedy, and which faults need a person.
 
 use fakes::{FakeBot, FakePrId, FakeSettings, Fakes, Fault, FaultRates, NewPullRequest, RepoSettings, StatusState};
 use jiff::SignedDuration;
@@ -15,12 +15,12 @@ fn bus(fakes: &mut Fakes, kind: &str, pr: &FakePrId) {
     assert!(fakes.bus_event(kind, &detail.to_string()));
 }
 
-/// A pull request that this fault has struck, an hour later: not merged.
+/// A pull request that this fault struck; after an hour it is still not merged.
 fn stuck(fault: Fault) -> (Fakes, FakePrId) {
     let (mut fakes, pr) = opened();
     fakes.force(fault, &pr);
     minutes(&mut fakes, 60);
-    assert!(!fakes.is_merged(&pr), "{fault:?} keeps it from being merged");
+    assert!(!fakes.is_merged(&pr), "{fault:?} blocks the merge");
     assert_eq!(fakes.struck(&pr).iter().map(|(_, fault)| *fault).collect::<Vec<_>>(), [fault]);
     (fakes, pr)
 }
@@ -32,7 +32,7 @@ fn merges(fakes: &mut Fakes, pr: &FakePrId) {
 }
 
 #[test]
-fn builds_that_failed_by_accident_pass_when_repeated() {
+fn rebuild_passes_after_a_transient_failure() {
     for fault in [Fault::AgentLost, Fault::FlakyTest, Fault::ReportLost] {
         let (mut fakes, pr) = stuck(fault);
         assert_eq!(ask_jenkins(&mut fakes, "POST", &format!("{JOB}/build")).code, 201);
@@ -41,7 +41,7 @@ fn builds_that_failed_by_accident_pass_when_repeated() {
 }
 
 #[test]
-fn a_lost_report_leaves_the_status_pending_although_the_build_has_ended() {
+fn status_stays_pending_when_the_report_is_lost() {
     let (fakes, pr) = stuck(Fault::ReportLost);
     assert!(fakes.builds(&pr).next().unwrap().result.is_some());
     assert_eq!(
@@ -51,7 +51,7 @@ fn a_lost_report_leaves_the_status_pending_although_the_build_has_ended() {
 }
 
 #[test]
-fn sleeping_bots_are_woken_by_the_bus() {
+fn bus_event_retriggers_a_bot_that_missed_its_work() {
     for (fault, kind) in [
         (Fault::PolicyAsleep, "PolicyEvaluationRequested"),
         (Fault::ApproverAsleep, "ApprovalRequested"),
@@ -65,7 +65,7 @@ fn sleeping_bots_are_woken_by_the_bus() {
 }
 
 #[test]
-fn automerge_bot_is_woken_by_a_comment_or_a_label_too() {
+fn comment_or_label_retriggers_automerge_bot() {
     let (mut fakes, pr) = stuck(Fault::AutomergeAsleep);
     fakes.person_comments(&pr, "guest", "anybody there?");
     merges(&mut fakes, &pr);
@@ -75,7 +75,7 @@ fn automerge_bot_is_woken_by_a_comment_or_a_label_too() {
 }
 
 #[test]
-fn a_bot_that_does_not_listen_to_the_bus_is_not_woken_by_it() {
+fn bus_event_is_ignored_by_a_bot_without_the_bus_trigger() {
     let mut settings = FakeSettings::default();
     settings.listening[2].bus = false;
     let mut fakes = Fakes::new(1, settings);
@@ -88,7 +88,7 @@ fn a_bot_that_does_not_listen_to_the_bus_is_not_woken_by_it() {
 }
 
 #[test]
-fn old_sod_data_is_not_renewed_by_policy_bot_alone() {
+fn policy_evaluation_does_not_refresh_stale_sod_data() {
     let (mut fakes, pr) = stuck(Fault::SodTiming);
     assert!(fakes.statuses(&pr).last().unwrap().description.starts_with("Separation of duties"));
     bus(&mut fakes, "PolicyEvaluationRequested", &pr);
@@ -99,7 +99,7 @@ fn old_sod_data_is_not_renewed_by_policy_bot_alone() {
 }
 
 #[test]
-fn a_broken_test_needs_a_person() {
+fn broken_test_needs_a_person() {
     let (mut fakes, pr) = stuck(Fault::RealTestFailure);
     assert_eq!(fakes.needs_a_person(&pr), Some("the change breaks a test"));
     ask_jenkins(&mut fakes, "POST", &format!("{JOB}/build"));
@@ -110,7 +110,7 @@ fn a_broken_test_needs_a_person() {
 }
 
 #[test]
-fn an_invalid_policy_needs_a_person() {
+fn invalid_policy_needs_a_person() {
     let (mut fakes, pr) = stuck(Fault::PolicyMisconfigured);
     assert_eq!(fakes.statuses(&pr).last().unwrap().state, StatusState::Error);
     bus(&mut fakes, "PolicyEvaluationRequested", &pr);
@@ -121,7 +121,7 @@ fn an_invalid_policy_needs_a_person() {
 }
 
 #[test]
-fn a_conflict_is_healed_by_a_fresh_pull_request_from_codegenie() {
+fn replacement_from_codegenie_resolves_a_conflict() {
     let (mut fakes, old) = stuck(Fault::Conflict);
     assert!(fakes.pull(&old).unwrap().conflicts);
     fakes.person_closes(&old, "suture[bot]");
@@ -130,7 +130,7 @@ fn a_conflict_is_healed_by_a_fresh_pull_request_from_codegenie() {
     minutes(&mut fakes, 60);
     let all: Vec<_> =
         fakes.pulls().map(|(pr, pull)| (pr.number, pull.vulnerability.clone(), pull.head_ref.clone())).collect();
-    assert_eq!(all.len(), 2, "asked twice, opened once");
+    assert_eq!(all.len(), 2, "requested twice, opened once");
     assert_eq!((all[1].1.clone(), all[1].2.as_str()), (all[0].1.clone(), "codegenie/cve-2026-10001-2"));
     let new = FakePrId { repo: old.repo.clone(), number: 2 };
     assert!(fakes.pull(&new).unwrap().body.contains("Replaces #1"));
@@ -138,7 +138,7 @@ fn a_conflict_is_healed_by_a_fresh_pull_request_from_codegenie() {
 }
 
 #[test]
-fn two_fixes_in_conflict_need_a_person_the_second_time_as_well() {
+fn replacement_that_conflicts_again_needs_a_person() {
     let (mut fakes, old) = stuck(Fault::ConflictAgain);
     fakes.person_closes(&old, "suture[bot]");
     bus(&mut fakes, "PullRequestRequested", &old);
@@ -150,7 +150,7 @@ fn two_fixes_in_conflict_need_a_person_the_second_time_as_well() {
 }
 
 #[test]
-fn codegenie_may_miss_the_first_request() {
+fn codegenie_misses_the_first_request_when_asleep() {
     let (mut fakes, old) = opened();
     fakes.force(Fault::GenieAsleep, &old);
     fakes.person_closes(&old, "suture[bot]");
@@ -163,7 +163,7 @@ fn codegenie_may_miss_the_first_request() {
 }
 
 #[test]
-fn a_moving_base_matters_only_where_the_base_is_strict() {
+fn base_push_blocks_the_merge_only_on_a_strict_base() {
     for strict in [false, true] {
         let (mut fakes, pr) = opened_in(RepoSettings { strict, ..RepoSettings::new("acme/payments") });
         fakes.force(Fault::BaseMoves, &pr);
@@ -173,7 +173,7 @@ fn a_moving_base_matters_only_where_the_base_is_strict() {
 }
 
 #[test]
-fn a_bot_that_answers_twice_says_the_same() {
+fn bot_that_answers_twice_repeats_the_same_status() {
     let (mut fakes, pr) = opened();
     fakes.force(Fault::BotAnswersTwice, &pr);
     minutes(&mut fakes, 60);
@@ -187,7 +187,7 @@ fn a_bot_that_answers_twice_says_the_same() {
 }
 
 #[test]
-fn mergeability_may_stay_unknown_for_long() {
+fn mergeability_stays_unknown_for_minutes() {
     let (mut fakes, pr) = opened();
     fakes.force(Fault::MergeableUnknown, &pr);
     let ask_mergeable =
@@ -203,7 +203,7 @@ fn mergeability_may_stay_unknown_for_long() {
 }
 
 #[test]
-fn webhooks_come_late_twice_and_out_of_order() {
+fn webhooks_arrive_late_twice_or_out_of_order() {
     let arrival = |fault: Option<Fault>| {
         let (mut fakes, pr) = opened();
         minutes(&mut fakes, 1);
@@ -237,7 +237,7 @@ fn webhooks_come_late_twice_and_out_of_order() {
 }
 
 #[test]
-fn bots_report_directly_if_they_are_set_up_so() {
+fn bots_post_webhooks_when_reports_are_enabled() {
     let mut settings = FakeSettings::default();
     for listening in &mut settings.listening {
         listening.reports = true;
@@ -245,34 +245,36 @@ fn bots_report_directly_if_they_are_set_up_so() {
     let mut fakes = Fakes::new(1, settings);
     fakes.open_pr(NewPullRequest::default());
     minutes(&mut fakes, 30);
-    let told: Vec<Value> = fakes
+    let reports: Vec<Value> = fakes
         .take_webhooks()
         .into_iter()
         .filter(|it| it.target == fakes::WebhookTarget::Bot)
         .map(|it| serde_json::from_slice(&it.body).unwrap())
         .collect();
-    let told: Vec<_> = told.iter().map(|it| (it["bot"].as_str().unwrap(), it["result"].as_str().unwrap())).collect();
+    let results: Vec<_> =
+        reports.iter().map(|it| (it["bot"].as_str().unwrap(), it["result"].as_str().unwrap())).collect();
     assert!(
-        told.contains(&("policy-bot", "passed"))
-            && told.contains(&("approver-bot", "passed"))
-            && told.contains(&("automerge-bot", "started")),
-        "{told:?}"
+        results.contains(&("policy-bot", "passed"))
+            && results.contains(&("approver-bot", "passed"))
+            && results.contains(&("automerge-bot", "started")),
+        "{results:?}"
     );
     assert_eq!(FakeBot::Policy.login(), "policy-bot[bot]");
 }
 
 #[test]
-fn by_chance_every_fault_of_lives_and_webhooks_strikes_and_most_lives_still_end_well() {
+fn random_faults_all_strike_and_most_pull_requests_still_merge() {
     let repos = (0..10).map(|n| RepoSettings::new(&format!("acme/r{n}"))).collect();
     let mut fakes = Fakes::new(11, FakeSettings { faults: FaultRates::all(), repos, ..FakeSettings::default() });
     fakes.schedule_prs(600, SignedDuration::from_secs(20));
     minutes(&mut fakes, 12 * 60);
     let struck: std::collections::BTreeSet<Fault> =
         fakes.pulls().flat_map(|(pr, _)| fakes.struck(&pr).to_vec()).map(|(_, fault)| fault).collect();
-    // These wait for somebody who asks.
-    let waits = [Fault::GenieAsleep, Fault::MergeableUnknown];
-    let lives: Vec<Fault> = Fault::ALL.into_iter().skip(5).take(17).filter(|fault| !waits.contains(fault)).collect();
-    for fault in lives {
+    // These two strike only when a client sends a request.
+    let on_request = [Fault::GenieAsleep, Fault::MergeableUnknown];
+    let expected: Vec<Fault> =
+        Fault::ALL.into_iter().skip(5).take(17).filter(|fault| !on_request.contains(fault)).collect();
+    for fault in expected {
         assert!(struck.contains(&fault), "{fault:?}");
     }
     let merged = fakes.pulls().filter(|(pr, _)| fakes.is_merged(pr)).count();

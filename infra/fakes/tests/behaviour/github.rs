@@ -1,4 +1,4 @@
-//! GitHub's REST API and webhooks: what is documented, and what people learn the hard way.
+//! GitHub's REST API and webhooks: documented behaviour and undocumented pitfalls.
 
 use fakes::{AuditedAction, FakePrId, Fakes, Fault, JenkinsReporting, NewPullRequest, ProtectionSource, RepoSettings};
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ fn secs(fakes: &mut Fakes, secs: i64) {
 }
 
 #[test]
-fn mergeable_is_worked_out_only_when_asked_and_a_little_later() {
+fn mergeable_is_computed_lazily_after_a_request() {
     let (mut fakes, pr) = opened();
     minutes(&mut fakes, 1);
     assert_eq!(ask(&mut fakes, "GET", PULL, Value::Null).json["mergeable"], Value::Null);
@@ -44,7 +44,7 @@ fn blocked_hides_behind() {
 }
 
 #[test]
-fn update_branch_tells_its_refusals_apart() {
+fn update_branch_errors_have_distinct_messages() {
     let (mut fakes, pr) = opened();
     let path = format!("{PULL}/update-branch");
     let head = fakes.pull(&pr).unwrap().head().to_string();
@@ -70,7 +70,7 @@ fn update_branch_tells_its_refusals_apart() {
 }
 
 #[test]
-fn comments_are_paged_and_bounded_and_labels_are_removed_once() {
+fn comments_are_paged_and_limited_and_labels_are_removed_once() {
     let (mut fakes, pr) = opened();
     fakes.person_comments(&pr, "danny", "/rebuild").unwrap();
     let written =
@@ -91,7 +91,7 @@ fn comments_are_paged_and_bounded_and_labels_are_removed_once() {
 }
 
 #[test]
-fn closing_twice_does_nothing_and_reopening_needs_the_head() {
+fn second_close_is_a_noop_and_reopen_needs_the_head() {
     let (mut fakes, pr) = opened();
     for _ in 0..2 {
         assert_eq!(ask(&mut fakes, "PATCH", PULL, json!({"state": "closed"})).json["state"], "closed");
@@ -104,7 +104,7 @@ fn closing_twice_does_nothing_and_reopening_needs_the_head() {
 }
 
 #[test]
-fn permissions_and_protection_and_rules() {
+fn permissions_protection_and_rules_are_served() {
     let (mut fakes, _) = opened_in(RepoSettings { strict: true, ..RepoSettings::new("acme/payments") });
     for (login, permission, role) in
         [("danny", "write", "write"), ("maria", "admin", "admin"), ("nobody", "read", "read")]
@@ -175,7 +175,7 @@ fn issues_are_opened_edited_and_listed_beside_pull_requests() {
 }
 
 #[test]
-fn events_of_forks_name_no_pull_request_and_statuses_never_do() {
+fn fork_and_status_events_name_no_pull_request() {
     let (mut fakes, _) =
         opened_in(RepoSettings { reports: JenkinsReporting::Both, ..RepoSettings::new("acme/payments") });
     fakes.open_pr(NewPullRequest { fork: true, ..NewPullRequest::default() });
@@ -196,7 +196,7 @@ fn events_of_forks_name_no_pull_request_and_statuses_never_do() {
 }
 
 #[test]
-fn failed_deliveries_are_listed_and_sent_again_with_the_same_guid() {
+fn failed_deliveries_are_listed_and_redelivered_with_the_same_guid() {
     let (mut fakes, pr) = opened();
     fakes.force(Fault::WebhookLost, &pr);
     fakes.force(Fault::WebhookNeverSent, &pr);
@@ -221,7 +221,7 @@ fn failed_deliveries_are_listed_and_sent_again_with_the_same_guid() {
         .cloned()
         .collect();
     let codes: Vec<_> = failed.iter().map(|it| it["status_code"].as_u64().unwrap()).collect();
-    assert_eq!(codes, [503, 0], "newest first; what was never sent is not known");
+    assert_eq!(codes, [503, 0], "newest first; a webhook that was never sent is not listed");
     let lost = &failed[1];
     let again = as_jwt(&mut fakes, "POST", &format!("/app/hook/deliveries/{}/attempts", lost["id"]));
     assert_eq!(again.code, 202);
@@ -230,7 +230,11 @@ fn failed_deliveries_are_listed_and_sent_again_with_the_same_guid() {
     assert_eq!(json!(redelivered.guid), lost["guid"]);
     assert_ne!(json!(redelivered.id), lost["id"]);
     minutes(&mut fakes, 4 * 24 * 60);
-    assert_eq!(as_jwt(&mut fakes, "GET", "/app/hook/deliveries").json, json!([]), "three days are shown");
+    assert_eq!(
+        as_jwt(&mut fakes, "GET", "/app/hook/deliveries").json,
+        json!([]),
+        "only the last three days are listed"
+    );
     assert_eq!(as_jwt(&mut fakes, "POST", &format!("/app/hook/deliveries/{}/attempts", lost["id"])).code, 404);
 }
 
@@ -255,13 +259,17 @@ fn deliveries_are_paged_by_cursor() {
 }
 
 #[test]
-fn who_asks_is_checked() {
+fn requests_are_authenticated() {
     let (mut fakes, _) = opened();
     let none = try_github(&mut fakes, "GET", PULL, &[], &Value::Null).unwrap();
     let bad = try_github(&mut fakes, "GET", PULL, &[("authorization", "Bearer nonsense")], &Value::Null).unwrap();
     assert_eq!((none.code, bad.code), (401, 401));
-    assert_eq!(as_jwt(&mut fakes, "GET", PULL).code, 401, "the App's key opens no repository");
-    assert_eq!(ask(&mut fakes, "GET", "/app", Value::Null).code, 401, "a person is no App");
+    assert_eq!(as_jwt(&mut fakes, "GET", PULL).code, 401, "the App's JWT does not give access to repositories");
+    assert_eq!(
+        ask(&mut fakes, "GET", "/app", Value::Null).code,
+        401,
+        "a personal token is not accepted for App endpoints"
+    );
     assert_eq!(as_jwt(&mut fakes, "GET", "/app").json["id"], 4711);
     assert_eq!(as_jwt(&mut fakes, "GET", "/app/installations").json[0]["id"], 815);
     assert_eq!(ask_as_app(&mut fakes, "GET", "/installation/repositories", Value::Null).json["total_count"], 1);
@@ -272,16 +280,20 @@ fn who_asks_is_checked() {
     };
     assert_eq!(with(&mut fakes), 200);
     minutes(&mut fakes, 61);
-    assert_eq!(with(&mut fakes), 401, "an hour is all it lives");
+    assert_eq!(with(&mut fakes), 401, "installation tokens expire after an hour");
     assert_eq!(as_jwt(&mut fakes, "POST", "/app/installations/9/access_tokens").code, 404);
 }
 
 #[test]
-fn what_is_unknown_is_remembered() {
+fn unknown_requests_are_recorded() {
     let (mut fakes, _) = opened();
     let got = ask(&mut fakes, "GET", "/repos/acme/payments/topics", Value::Null);
     assert_eq!((got.code, got.json["message"].as_str().unwrap()), (404, "Not Found"));
     assert_eq!(ask(&mut fakes, "GET", "/repos/acme/payments/pulls/99", Value::Null).code, 404);
     assert_eq!(ask(&mut fakes, "GET", "/repos/acme/nothing", Value::Null).code, 404);
-    assert_eq!(fakes.unknown_requests(), ["GET /repos/acme/payments/topics"], "what does not exist is not unknown");
+    assert_eq!(
+        fakes.unknown_requests(),
+        ["GET /repos/acme/payments/topics"],
+        "a missing object is not an unknown request"
+    );
 }

@@ -1,4 +1,4 @@
-//! GraphQL: pages, refusals, partial responses, and what only GraphQL can do. An operation is known by its name.
+//! GraphQL: paging, errors, partial responses, and mutations that REST lacks. Operations are recognised by name.
 
 use fakes::{
     FakeSettings, Fakes, Fault, JenkinsReporting, NewPullRequest, ProtectionSource, RepoSettings, ReviewState,
@@ -17,7 +17,7 @@ fn snapshot(fakes: &mut Fakes, ids: &[String]) -> Value {
 }
 
 #[test]
-fn mergeable_is_unknown_when_first_asked_and_the_rest_is_answered() {
+fn first_query_returns_all_fields_but_mergeable() {
     let (mut fakes, pr) =
         opened_in(RepoSettings { strict: true, reports: JenkinsReporting::Both, ..RepoSettings::new("acme/payments") });
     fakes.force(Fault::AutomergeAsleep, &pr);
@@ -53,7 +53,7 @@ fn rulesets_are_in_rules_and_not_in_branch_protection() {
 }
 
 #[test]
-fn an_unknown_operation_is_refused_and_noted() {
+fn unknown_operation_is_rejected_and_recorded() {
     let (mut fakes, _) = opened();
     let answer = graphql(&mut fakes, "query ShoeSize { viewer { shoeSize } }", json!({}));
     assert_eq!((answer.code, answer.json.get("data")), (200, None));
@@ -61,7 +61,7 @@ fn an_unknown_operation_is_refused_and_noted() {
 }
 
 #[test]
-fn contexts_are_paged_and_say_whether_they_are_required() {
+fn contexts_are_paged_and_marked_as_required() {
     let (mut fakes, pr) = opened();
     minutes(&mut fakes, 1);
     for place in 0..200 {
@@ -89,7 +89,7 @@ fn contexts_are_paged_and_say_whether_they_are_required() {
 }
 
 #[test]
-fn open_pull_requests_are_listed_page_by_page() {
+fn open_pull_requests_are_paged() {
     let (mut fakes, first) = opened();
     for _ in 0..149 {
         fakes.open_pr(NewPullRequest::default());
@@ -110,7 +110,7 @@ fn open_pull_requests_are_listed_page_by_page() {
 }
 
 #[test]
-fn what_is_missing_is_null_with_an_error_beside_the_data() {
+fn missing_node_is_null_with_an_error() {
     let (mut fakes, _) = opened();
     let id = node_id(&fakes, 1);
     let answer = snapshot(&mut fakes, &["PR_0".to_owned(), id.clone()]);
@@ -127,7 +127,7 @@ fn what_is_missing_is_null_with_an_error_beside_the_data() {
 }
 
 #[test]
-fn too_large_a_query_gets_a_502_and_too_many_ids_a_refusal() {
+fn large_query_gets_a_502_and_too_many_ids_are_rejected() {
     let mut fakes = Fakes::new(1, FakeSettings { graphql_502_above: 1_300, ..FakeSettings::default() });
     let ids: Vec<String> = (1..=10).map(|n| format!("PR_{n}")).collect();
     let code = |fakes: &mut Fakes, ids: &[String]| graphql(fakes, "query PullRequests(", json!({"ids": ids})).code;
@@ -138,7 +138,7 @@ fn too_large_a_query_gets_a_502_and_too_many_ids_a_refusal() {
 }
 
 #[test]
-fn points_run_out_as_errors_with_a_200() {
+fn exhausted_points_return_an_error_with_status_200() {
     let mut fakes = Fakes::new(1, FakeSettings { graphql_limit: 1, ..FakeSettings::default() });
     let query = "query Mergeable($ids: [ID!]!) {";
     assert_eq!(graphql(&mut fakes, query, json!({"ids": []})).json["data"]["rateLimit"]["remaining"], 0);
@@ -148,7 +148,7 @@ fn points_run_out_as_errors_with_a_200() {
 }
 
 #[test]
-fn issues_are_pinned_by_mutation_and_at_most_three() {
+fn at_most_three_issues_can_be_pinned() {
     let (mut fakes, _) = opened();
     for place in 0..4 {
         let issue = ask(&mut fakes, "POST", "/repos/acme/payments/issues", json!({"title": "Status"})).json;
@@ -165,7 +165,7 @@ fn issues_are_pinned_by_mutation_and_at_most_three() {
 }
 
 #[test]
-fn a_second_reaction_of_the_same_kind_is_the_first_one() {
+fn repeated_reaction_is_stored_once() {
     let (mut fakes, pr) = opened();
     let comment = fakes.person_comments(&pr, "danny", "/rebuild").unwrap();
     fakes.person_reviews(&pr, "danny", ReviewState::Commented, "/rebuild");
@@ -182,7 +182,7 @@ fn a_second_reaction_of_the_same_kind_is_the_first_one() {
     fakes.force_request(Fault::AnswerLost);
     let body = json!({"query": query, "variables": {"subject": format!("IC_{comment}"), "content": "ROCKET"}});
     assert!(try_github(&mut fakes, "POST", "/graphql", &[("authorization", "Bearer world-token")], &body).is_err());
-    assert_eq!(fakes.comments(&pr).next().unwrap().reactions.len(), 2, "done, although no answer came");
+    assert_eq!(fakes.comments(&pr).next().unwrap().reactions.len(), 2, "applied, although the response was lost");
 }
 
 #[test]

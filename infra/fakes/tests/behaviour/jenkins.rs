@@ -11,7 +11,7 @@ use super::lifecycle::{minutes, opened, opened_in};
 const JOB: &str = "/job/acme/job/payments/job/PR-1";
 
 #[test]
-fn a_build_is_queued_followed_and_found_by_its_commit() {
+fn build_is_queued_followed_and_found_by_its_commit() {
     let (mut fakes, pr) = opened();
     fakes.force(Fault::AgentLost, &pr);
     minutes(&mut fakes, 20);
@@ -20,7 +20,7 @@ fn a_build_is_queued_followed_and_found_by_its_commit() {
     let location = queued.header("location").unwrap().to_owned();
     assert_eq!((queued.code, location.as_str()), (201, "https://jenkins.example/queue/item/2/"));
     let same = ask_jenkins(&mut fakes, "POST", &format!("{JOB}/build"));
-    assert_eq!(same.header("location").unwrap(), location, "one item waits at a time");
+    assert_eq!(same.header("location").unwrap(), location, "a job has at most one waiting item");
     let waiting = ask_jenkins(&mut fakes, "GET", "/queue/item/2/api/json").json;
     assert!(waiting["why"].is_string() && waiting["executable"].is_null());
     minutes(&mut fakes, 1);
@@ -35,18 +35,22 @@ fn a_build_is_queued_followed_and_found_by_its_commit() {
     assert_eq!(
         ask_jenkins(&mut fakes, "GET", "/queue/item/2/api/json").code,
         404,
-        "forgotten five minutes after it left"
+        "queue items expire five minutes after they left the queue"
     );
     let job = ask_jenkins(&mut fakes, "GET", &format!("{JOB}/api/json")).json;
     assert_eq!(job["builds"][0]["result"], "SUCCESS");
     assert!(fakes.is_merged(&pr));
-    assert_eq!(ask_jenkins(&mut fakes, "POST", &format!("{JOB}/build")).code, 409, "nothing to build any more");
+    assert_eq!(
+        ask_jenkins(&mut fakes, "POST", &format!("{JOB}/build")).code,
+        409,
+        "a merged pull request has nothing to build"
+    );
     let mine: Vec<_> = fakes.audit_by("jenkins:suture").map(|it| it.action).collect();
     assert_eq!(mine, [AuditedAction::BuildQueued]);
 }
 
 #[test]
-fn replays_keep_the_revision_and_parameters_are_kept() {
+fn replay_and_parameterised_builds_run() {
     let (mut fakes, pr) = opened();
     minutes(&mut fakes, 1);
     assert_eq!(ask_jenkins(&mut fakes, "POST", &format!("{JOB}/1/replay/rebuild")).code, 302);
@@ -59,7 +63,7 @@ fn replays_keep_the_revision_and_parameters_are_kept() {
 }
 
 #[test]
-fn a_hung_build_runs_until_it_is_stopped() {
+fn hung_build_runs_until_stopped() {
     let (mut fakes, pr) = opened();
     fakes.force(Fault::BuildHung, &pr);
     minutes(&mut fakes, 24 * 60);
@@ -76,19 +80,19 @@ fn a_hung_build_runs_until_it_is_stopped() {
 }
 
 #[test]
-fn what_jenkins_missed_is_found_by_a_scan() {
+fn scan_finds_a_head_that_jenkins_missed() {
     let (mut fakes, pr) = opened();
     fakes.force(Fault::JenkinsDeaf, &pr);
     minutes(&mut fakes, 60);
     assert_eq!(fakes.builds(&pr).count(), 0);
-    assert_eq!(ask_jenkins(&mut fakes, "POST", &format!("{JOB}/build")).code, 404, "it has no job for it");
+    assert_eq!(ask_jenkins(&mut fakes, "POST", &format!("{JOB}/build")).code, 404, "Jenkins has no job for it");
     assert_eq!(ask_jenkins(&mut fakes, "POST", "/job/acme/job/payments/build?delay=0sec").code, 302);
     minutes(&mut fakes, 30);
     assert!(fakes.is_merged(&pr));
 }
 
 #[test]
-fn logs_tell_why_and_can_be_read_from_anywhere() {
+fn logs_show_the_cause_and_can_be_read_from_an_offset() {
     for (fault, words, result) in [
         (Fault::AgentLost, "channel is already closed", "FAILURE"),
         (Fault::FlakyTest, "timed out", "FAILURE"),
@@ -114,7 +118,7 @@ fn logs_tell_why_and_can_be_read_from_anywhere() {
 }
 
 #[test]
-fn a_password_needs_a_crumb_and_its_session_and_a_token_does_not() {
+fn password_needs_a_crumb_and_session_but_a_token_does_not() {
     let (mut fakes, _) = opened();
     minutes(&mut fakes, 1);
     // suture:world-jenkins-password
@@ -136,19 +140,19 @@ fn a_password_needs_a_crumb_and_its_session_and_a_token_does_not() {
 }
 
 #[test]
-fn the_notifier_posts_and_unreachable_is_silent() {
+fn notifier_posts_webhooks_and_unreachable_jenkins_gives_no_response() {
     let mut fakes = Fakes::new(1, FakeSettings { jenkins_notifies: true, ..FakeSettings::default() });
     fakes.open_pr(fakes::NewPullRequest::default());
     minutes(&mut fakes, 20);
-    let phases: Vec<Value> = fakes
+    let payloads: Vec<Value> = fakes
         .take_webhooks()
         .into_iter()
         .filter(|it| it.target == WebhookTarget::Jenkins)
         .map(|it| serde_json::from_slice(&it.body).unwrap())
         .collect();
-    let told: Vec<_> =
-        phases.iter().map(|it| (it["build"]["phase"].as_str().unwrap(), it["build"]["status"].as_str())).collect();
-    assert_eq!(told, [("STARTED", None), ("FINALIZED", Some("SUCCESS"))]);
+    let phases: Vec<_> =
+        payloads.iter().map(|it| (it["build"]["phase"].as_str().unwrap(), it["build"]["status"].as_str())).collect();
+    assert_eq!(phases, [("STARTED", None), ("FINALIZED", Some("SUCCESS"))]);
     fakes.force_request(Fault::JenkinsDown);
     assert!(try_jenkins(&mut fakes, "GET", "/queue/api/json", &[]).is_err());
 }

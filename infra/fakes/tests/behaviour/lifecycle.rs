@@ -10,7 +10,7 @@ pub(crate) fn minutes(fakes: &mut Fakes, minutes: i64) {
     fakes.advance(SignedDuration::from_mins(minutes));
 }
 
-/// One repository, and a pull request just opened in it.
+/// One repository with a newly opened pull request.
 pub(crate) fn opened_in(repo: RepoSettings) -> (Fakes, FakePrId) {
     let mut fakes = Fakes::new(1, FakeSettings { repos: vec![repo], ..FakeSettings::default() });
     let pr = fakes.open_pr(NewPullRequest::default());
@@ -22,7 +22,7 @@ pub(crate) fn opened() -> (Fakes, FakePrId) {
 }
 
 #[test]
-fn a_life_without_faults_ends_merged() {
+fn pull_request_merges_without_faults() {
     for protection in [ProtectionSource::Classic, ProtectionSource::Ruleset, ProtectionSource::None] {
         for reports in [JenkinsReporting::Status, JenkinsReporting::CheckRun, JenkinsReporting::Both] {
             let (mut fakes, pr) =
@@ -33,7 +33,7 @@ fn a_life_without_faults_ends_merged() {
             assert_eq!(fakes.builds(&pr).count(), 1);
             assert_eq!(fakes.reviews(&pr).len(), 1);
             assert_eq!(fakes.needs_a_person(&pr), None);
-            assert_eq!(fakes.next_event_at(), Some(fakes.now()), "only webhooks to take are left");
+            assert_eq!(fakes.next_event_at(), Some(fakes.now()), "only untaken webhooks are left");
             assert!(!fakes.take_webhooks().is_empty());
             assert_eq!(fakes.next_event_at(), None);
         }
@@ -41,11 +41,11 @@ fn a_life_without_faults_ends_merged() {
 }
 
 #[test]
-fn a_life_is_told_by_webhooks() {
+fn webhooks_cover_the_whole_lifecycle() {
     let (mut fakes, pr) = opened();
     minutes(&mut fakes, 30);
-    let told: Vec<_> = fakes.take_webhooks();
-    let names: Vec<_> = told.iter().map(|it| (it.event.as_str(), it.action.as_deref())).collect();
+    let webhooks: Vec<_> = fakes.take_webhooks();
+    let names: Vec<_> = webhooks.iter().map(|it| (it.event.as_str(), it.action.as_deref())).collect();
     for expected in [
         ("pull_request", Some("opened")),
         ("status", None),
@@ -55,12 +55,12 @@ fn a_life_is_told_by_webhooks() {
     ] {
         assert!(names.contains(&expected), "{expected:?} in {names:?}");
     }
-    assert!(told.iter().all(
+    assert!(webhooks.iter().all(
         |it| it.target == WebhookTarget::GitHub && it.headers.iter().any(|(name, _)| name == "x-hub-signature-256")
     ));
-    assert!(told.iter().filter(|it| it.event != "push").all(|it| it.pr.as_ref() == Some(&pr)));
+    assert!(webhooks.iter().filter(|it| it.event != "push").all(|it| it.pr.as_ref() == Some(&pr)));
     let merged: serde_json::Value =
-        serde_json::from_slice(&told.iter().rev().find(|it| it.action.as_deref() == Some("closed")).unwrap().body)
+        serde_json::from_slice(&webhooks.iter().rev().find(|it| it.action.as_deref() == Some("closed")).unwrap().body)
             .unwrap();
     assert_eq!(merged["pull_request"]["merged"], true);
     assert_eq!(merged["pull_request"]["merged_by"]["login"], "automerge-bot[bot]");
@@ -68,8 +68,8 @@ fn a_life_is_told_by_webhooks() {
 }
 
 #[test]
-fn the_same_seed_makes_the_same_world_and_another_seed_another_one() {
-    let tell = |seed| {
+fn same_seed_gives_the_same_history() {
+    let history = |seed| {
         let faults = fakes::FaultRates::all();
         let mut fakes = Fakes::new(seed, FakeSettings { faults, ..FakeSettings::default() });
         fakes.schedule_prs(20, SignedDuration::from_mins(1));
@@ -77,19 +77,19 @@ fn the_same_seed_makes_the_same_world_and_another_seed_another_one() {
         let sent: Vec<_> = fakes.take_webhooks().into_iter().map(|it| (it.guid, it.due, it.body)).collect();
         (sent, fakes.audit().to_vec())
     };
-    assert_eq!(tell(7), tell(7));
-    assert_ne!(tell(7).0, tell(8).0);
+    assert_eq!(history(7), history(7));
+    assert_ne!(history(7).0, history(8).0);
 }
 
 #[test]
-fn what_is_asked_does_not_change_what_happens_to_others() {
-    let tell = |meddle: bool| {
+fn requests_do_not_change_the_faults_of_other_pull_requests() {
+    let history = |interfere: bool| {
         let repos = vec![RepoSettings::new("acme/payments"), RepoSettings::new("acme/ledger")];
         let mut fakes =
             Fakes::new(9, FakeSettings { repos, faults: fakes::FaultRates::all(), ..FakeSettings::default() });
         fakes.schedule_prs(40, SignedDuration::from_mins(1));
         minutes(&mut fakes, 5);
-        if meddle {
+        if interfere {
             for _ in 0..20 {
                 drop(super::client::try_github(
                     &mut fakes,
@@ -105,11 +105,11 @@ fn what_is_asked_does_not_change_what_happens_to_others() {
         let others = fakes.pulls().filter(|(pr, _)| pr.repo == "acme/ledger");
         others.map(|(pr, pull)| (pull.closed_at, fakes.struck(&pr).to_vec())).collect::<Vec<_>>()
     };
-    assert_eq!(tell(false), tell(true));
+    assert_eq!(history(false), history(true));
 }
 
 #[test]
-fn a_merge_queue_merges_what_it_was_given() {
+fn merge_queue_merges_an_enqueued_pull_request() {
     let (mut fakes, pr) = opened_in(RepoSettings { merge_queue: true, ..RepoSettings::new("acme/payments") });
     minutes(&mut fakes, 40);
     assert_eq!(fakes.pull(&pr).unwrap().merged_by.as_deref(), Some("github-merge-queue[bot]"));
@@ -120,7 +120,7 @@ fn a_merge_queue_merges_what_it_was_given() {
 }
 
 #[test]
-fn auto_merge_merges_for_whoever_switched_it_on() {
+fn auto_merge_merges_as_the_user_who_enabled_it() {
     let (mut fakes, pr) = opened();
     fakes.person_auto_merges(&pr, "maria", true);
     minutes(&mut fakes, 30);
@@ -129,7 +129,7 @@ fn auto_merge_merges_for_whoever_switched_it_on() {
 }
 
 #[test]
-fn a_strict_base_that_moves_keeps_a_head_from_being_merged_until_it_is_updated() {
+fn strict_base_blocks_the_merge_until_the_branch_is_updated() {
     let (mut fakes, pr) = opened_in(RepoSettings { strict: true, ..RepoSettings::new("acme/payments") });
     fakes.push_base("acme/payments");
     minutes(&mut fakes, 60);
@@ -140,12 +140,12 @@ fn a_strict_base_that_moves_keeps_a_head_from_being_merged_until_it_is_updated()
     assert_eq!(updated.code, 202);
     assert_eq!(fakes.behind_by(&pr), 0);
     minutes(&mut fakes, 30);
-    assert!(fakes.is_merged(&pr), "built, evaluated and approved anew");
+    assert!(fakes.is_merged(&pr), "built, evaluated and approved again");
     assert_eq!(fakes.builds(&pr).count(), 2);
 }
 
 #[test]
-fn a_push_dismisses_approvals_and_starts_anew() {
+fn push_dismisses_approvals_and_restarts_the_checks() {
     let (mut fakes, pr) = opened();
     fakes.force(Fault::AutomergeAsleep, &pr);
     minutes(&mut fakes, 40);
@@ -160,7 +160,7 @@ fn a_push_dismisses_approvals_and_starts_anew() {
 }
 
 #[test]
-fn people_close_reopen_label_and_draft() {
+fn users_can_close_reopen_label_and_draft() {
     let (mut fakes, pr) = opened();
     fakes.person_drafts(&pr, "danny", true);
     minutes(&mut fakes, 60);
@@ -168,13 +168,13 @@ fn people_close_reopen_label_and_draft() {
     fakes.person_labels(&pr, "danny", "hold");
     fakes.person_drafts(&pr, "danny", false);
     minutes(&mut fakes, 60);
-    assert!(!fakes.is_merged(&pr), "a label holds it");
+    assert!(!fakes.is_merged(&pr), "the label `hold` blocks the merge");
     fakes.person_closes(&pr, "danny");
     assert!(fakes.person_reopens(&pr, "danny"));
     fakes.person_unlabels(&pr, "danny", "hold");
     minutes(&mut fakes, 60);
     assert!(fakes.is_merged(&pr));
-    assert!(!fakes.person_reopens(&pr, "danny"), "what is merged stays merged");
+    assert!(!fakes.person_reopens(&pr, "danny"), "a merged pull request cannot be reopened");
     let actions: Vec<_> = fakes.audit_by("danny").map(|it| it.action).collect();
     assert_eq!(
         actions,

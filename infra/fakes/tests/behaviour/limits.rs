@@ -1,4 +1,4 @@
-//! Limits, conditional requests, and requests that go wrong.
+//! Rate limits, conditional requests, and faults of requests.
 
 use fakes::{AuditedAction, FakeSettings, Fakes, Fault, NewPullRequest, NoResponse};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ const PULL: &str = "/repos/acme/payments/pulls/1";
 const TOKEN: (&str, &str) = ("authorization", "Bearer world-token");
 
 #[test]
-fn an_unchanged_answer_costs_nothing() {
+fn not_modified_response_is_free() {
     let (mut fakes, _) = opened();
     let path = "/repos/acme/payments";
     let first = ask(&mut fakes, "GET", path, Value::Null);
@@ -23,7 +23,7 @@ fn an_unchanged_answer_costs_nothing() {
 }
 
 #[test]
-fn the_hour_s_allowance_ends_and_begins_anew() {
+fn rate_limit_is_enforced_and_resets_after_an_hour() {
     let mut fakes = Fakes::new(1, FakeSettings { rate_limit: 3, ..FakeSettings::default() });
     fakes.open_pr(NewPullRequest::default());
     for left in ["2", "1", "0"] {
@@ -38,7 +38,7 @@ fn the_hour_s_allowance_ends_and_begins_anew() {
 }
 
 #[test]
-fn too_many_writes_in_a_minute_meet_the_secondary_limit() {
+fn secondary_limit_rejects_too_many_writes_per_minute() {
     let (mut fakes, _) = opened();
     let write = |fakes: &mut Fakes| ask(fakes, "POST", "/repos/acme/payments/issues/1/comments", json!({"body": "x"}));
     let codes: Vec<u16> = (0..81).map(|_| write(&mut fakes).code).collect();
@@ -55,12 +55,12 @@ fn too_many_writes_in_a_minute_meet_the_secondary_limit() {
 }
 
 #[test]
-fn requests_go_wrong_as_told() {
+fn forced_request_faults_strike() {
     let (mut fakes, pr) = opened();
     let comment = |fakes: &mut Fakes| {
-        let answer =
+        let response =
             try_github(fakes, "POST", "/repos/acme/payments/issues/1/comments", &[TOKEN], &json!({"body": "x"}));
-        answer.map(|got| got.code)
+        response.map(|response| response.code)
     };
     fakes.force(Fault::ApiTooMany, &pr);
     assert_eq!(comment(&mut fakes), Ok(429));
@@ -68,20 +68,20 @@ fn requests_go_wrong_as_told() {
     assert_eq!(comment(&mut fakes), Ok(500));
     fakes.force(Fault::ApiTimeout, &pr);
     assert_eq!(comment(&mut fakes), Err(NoResponse { applied: false }));
-    assert_eq!(fakes.comments(&pr).count(), 0, "none of these did anything");
+    assert_eq!(fakes.comments(&pr).count(), 0, "none of these requests was applied");
     fakes.force(Fault::AnswerLost, &pr);
     assert_eq!(comment(&mut fakes), Err(NoResponse { applied: true }));
-    assert_eq!(fakes.comments(&pr).count(), 1, "done, although no answer came");
+    assert_eq!(fakes.comments(&pr).count(), 1, "applied, although the response was lost");
     fakes.force_request(Fault::ApiForbidden);
     assert_eq!(comment(&mut fakes), Ok(403));
-    assert_eq!(comment(&mut fakes), Ok(403), "asking again before retry-after does not help");
+    assert_eq!(comment(&mut fakes), Ok(403), "still limited until retry-after has passed");
     minutes(&mut fakes, 1);
     assert_eq!(comment(&mut fakes), Ok(201));
     assert_eq!(fakes.audit_by("suture-operator").filter(|it| it.action == AuditedAction::CommentCreated).count(), 2);
 }
 
 #[test]
-fn a_lost_answer_waits_for_a_write() {
+fn answer_lost_strikes_only_writes() {
     let (mut fakes, pr) = opened();
     fakes.force(Fault::AnswerLost, &pr);
     assert_eq!(ask(&mut fakes, "GET", PULL, Value::Null).code, 200);
@@ -91,7 +91,7 @@ fn a_lost_answer_waits_for_a_write() {
 }
 
 #[test]
-fn chance_strikes_requests_when_it_may() {
+fn random_request_faults_strike_at_their_rate() {
     let faults = fakes::FaultRates { requests: 0.5, ..fakes::FaultRates::only([Fault::ApiError]) };
     let mut fakes = Fakes::new(5, FakeSettings { faults, ..FakeSettings::default() });
     fakes.open_pr(NewPullRequest::default());

@@ -11,14 +11,14 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::lifecycle::{minutes, opened};
 
-/// Sends raw HTTP and reads until the other side closes; bounded.
+/// Sends raw HTTP and reads until the server closes the connection, for at most five seconds.
 async fn raw(url: &str, request: String) -> String {
     let exchange = async {
         let mut stream = TcpStream::connect(url.trim_start_matches("http://")).await.unwrap();
         stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).await.unwrap();
-        String::from_utf8(answer).unwrap()
+        let mut response = Vec::new();
+        stream.read_to_end(&mut response).await.unwrap();
+        String::from_utf8(response).unwrap()
     };
     tokio::time::timeout(Duration::from_secs(5), exchange).await.unwrap()
 }
@@ -28,18 +28,18 @@ fn get(path: &str, authorization: &str) -> String {
 }
 
 #[tokio::test]
-async fn both_surfaces_answer_and_silence_is_silent() {
+async fn both_apis_respond_and_a_timeout_fault_gives_no_response() {
     let (fakes, pr): (Fakes, FakePrId) = opened();
     let fakes = Arc::new(Mutex::new(fakes));
     let serving = serve(Arc::clone(&fakes)).await.unwrap();
-    let answer = raw(&serving.github_url, get("/repos/acme/payments/pulls/1", "Bearer world-token")).await;
+    let response = raw(&serving.github_url, get("/repos/acme/payments/pulls/1", "Bearer world-token")).await;
     assert!(
-        answer.starts_with("HTTP/1.1 200")
-            && answer.contains(&format!("{}/repos/acme/payments/pulls/1", serving.github_url)),
-        "{answer}"
+        response.starts_with("HTTP/1.1 200")
+            && response.contains(&format!("{}/repos/acme/payments/pulls/1", serving.github_url)),
+        "{response}"
     );
-    let answer = raw(&serving.jenkins_url, get("/queue/api/json", super::client::JENKINS)).await;
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let response = raw(&serving.jenkins_url, get("/queue/api/json", super::client::JENKINS)).await;
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
     fakes.lock().unwrap().force(Fault::ApiTimeout, &pr);
     assert_eq!(raw(&serving.github_url, get("/repos/acme/payments/pulls/1", "Bearer world-token")).await, "");
     let url = serving.github_url.clone();
@@ -48,7 +48,7 @@ async fn both_surfaces_answer_and_silence_is_silent() {
 }
 
 #[tokio::test]
-async fn webhooks_are_posted_and_answers_are_known() {
+async fn post_sends_a_webhook_and_returns_the_status() {
     let (mut fakes, _) = opened();
     minutes(&mut fakes, 1);
     let delivery = fakes.take_webhooks().remove(0);
@@ -71,24 +71,24 @@ async fn webhooks_are_posted_and_answers_are_known() {
         request.contains(&format!("x-github-delivery: {}", delivery.guid))
             && request.contains("x-hub-signature-256: sha256=")
     );
-    assert_eq!(post(&url, &delivery).await, 0, "nobody listens any more");
+    assert_eq!(post(&url, &delivery).await, 0, "the receiver is gone");
 }
 
 #[tokio::test]
-async fn a_world_that_follows_a_clock_answers_as_of_that_moment() {
+async fn served_fakes_follow_the_given_clock() {
     let (fakes, pr): (Fakes, FakePrId) = opened();
     let later = fakes.now() + jiff::SignedDuration::from_mins(90);
     let fakes = Arc::new(Mutex::new(fakes));
     let serving = serve_following(Arc::clone(&fakes), move || later).await.unwrap();
-    let answer = raw(&serving.github_url, get("/repos/acme/payments/pulls/1", "Bearer world-token")).await;
-    assert!(answer.contains(r#""merged":true"#), "{answer}");
+    let response = raw(&serving.github_url, get("/repos/acme/payments/pulls/1", "Bearer world-token")).await;
+    assert!(response.contains(r#""merged":true"#), "{response}");
     let fakes = fakes.lock().unwrap();
     assert!(fakes.is_merged(&pr));
     assert_eq!(fakes.now(), later);
 }
 
 #[tokio::test]
-async fn a_world_after_another_uses_nothing_twice_and_tells_what_is_gone() {
+async fn later_fakes_reuse_no_numbers_and_report_earlier_pull_requests_closed() {
     let (mut first, _) = opened();
     first.open_pr(NewPullRequest::default());
     let used = first.last_number();
@@ -104,8 +104,8 @@ async fn a_world_after_another_uses_nothing_twice_and_tells_what_is_gone() {
     assert!(second.pull(&gone).is_none());
     let (head_ref, head) = ("codegenie/x".to_owned(), "a".repeat(40));
     second.tell_closed(&EarlierPull { pr: gone, node_id: None, head_ref, head });
-    let told = second.take_webhooks();
-    assert!(told.is_empty(), "it is sent when time passes");
+    let sent = second.take_webhooks();
+    assert!(sent.is_empty(), "the webhook is sent after a delay");
     minutes(&mut second, 1);
     let closed = second.take_webhooks().into_iter().find(|delivery| delivery.action.as_deref() == Some("closed"));
     let body = String::from_utf8(closed.unwrap().body.to_vec()).unwrap();
@@ -113,7 +113,7 @@ async fn a_world_after_another_uses_nothing_twice_and_tells_what_is_gone() {
 }
 
 #[test]
-fn what_goes_wrong_by_chance_can_change() {
+fn fault_rates_can_be_replaced() {
     let (mut fakes, _) = opened();
     fakes.set_faults(FaultRates { lives: 1.0, ..FaultRates::only([Fault::JenkinsDeaf]) });
     let pr = fakes.open_pr(NewPullRequest::default());

@@ -1,5 +1,5 @@
-//! The console: one aligned line for each event that a person wants to see, in colour only on a terminal. The time is when
-//! Suture noted the event, which for a missed one is later than it happened.
+//! Console output: one aligned line for each event worth showing, in colour only on a terminal. The time is when Suture
+//! recorded the event, which is later than the event itself if its webhook was lost.
 
 use std::io::Write as _;
 
@@ -10,13 +10,13 @@ use domain::text;
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// The width of the columns before the text, in characters.
+/// Widths of the columns before the text, in characters.
 const NAME: usize = 18;
 const WORD: usize = 9;
-/// Longest text shown, in characters.
+/// Maximum length of the text, in characters.
 const TEXT: usize = 110;
 
-/// What may be worth a line.
+/// An event that may produce console lines.
 #[derive(Debug)]
 pub(super) enum ConsoleEvent {
     Event {
@@ -31,7 +31,7 @@ pub(super) enum ConsoleEvent {
         at: Timestamp,
         subject: String,
     },
-    /// About this process itself.
+    /// A message about this process itself.
     Note {
         at: Timestamp,
         text: String,
@@ -53,11 +53,11 @@ impl Console {
 }
 
 /// Prints until all senders are gone.
-pub(super) async fn print(mut events: UnboundedReceiver<ConsoleEvent>, colour: bool) {
+pub(super) async fn print(mut events: UnboundedReceiver<ConsoleEvent>, colored: bool) {
     while let Some(event) = events.recv().await {
         for line in lines_of(&event) {
-            // A closed pipe is no reason to stop.
-            let _ = writeln!(std::io::stdout(), "{}", line.shown(colour));
+            // A closed pipe must not stop the system.
+            let _ = writeln!(std::io::stdout(), "{}", line.render(colored));
         }
     }
 }
@@ -87,21 +87,21 @@ struct ConsoleLine {
     at: Timestamp,
     name: String,
     word: &'static str,
-    tone: LineColor,
+    color: LineColor,
     text: String,
 }
 
 impl ConsoleLine {
-    fn new(at: Timestamp, word: &'static str, tone: LineColor, text: String) -> Self {
-        Self { at, name: String::new(), word, tone, text }
+    fn new(at: Timestamp, word: &'static str, color: LineColor, text: String) -> Self {
+        Self { at, name: String::new(), word, color, text }
     }
 
-    fn shown(&self, colour: bool) -> String {
+    fn render(&self, colored: bool) -> String {
         let clock = self.at.to_string();
         let clock = clock.get(11..19).unwrap_or(&clock);
         let (name, word, text) = (&self.name, self.word, truncate(&one_line(&self.text), TEXT));
-        let line = if colour {
-            format!("{clock}  {name:<NAME$}  \x1b[{}m{word:<WORD$}\x1b[0m  {text}", self.tone.code())
+        let line = if colored {
+            format!("{clock}  {name:<NAME$}  \x1b[{}m{word:<WORD$}\x1b[0m  {text}", self.color.code())
         } else {
             format!("{clock}  {name:<NAME$}  {word:<WORD$}  {text}")
         };
@@ -126,7 +126,7 @@ fn short(pr: &domain::id::PrId) -> String {
     format!("{}#{}", pr.repo.name(), pr.number)
 }
 
-/// The events that get a line, besides claims.
+/// Event kinds that produce a line. Claims are handled separately: they produce two.
 const SHOWN: [(EventKind, &str, LineColor); 14] = [
     (EventKind::PrOpened, "opened", LineColor::Plain),
     (EventKind::PrReopened, "reopened", LineColor::Plain),
@@ -147,15 +147,15 @@ const SHOWN: [(EventKind, &str, LineColor); 14] = [
 fn event_lines(at: Timestamp, event: &Event) -> Vec<ConsoleLine> {
     let payload = &event.payload;
     let line =
-        |word, tone, text: String| ConsoleLine { name: short(&event.pr), ..ConsoleLine::new(at, word, tone, text) };
+        |word, color, text: String| ConsoleLine { name: short(&event.pr), ..ConsoleLine::new(at, word, color, text) };
     if let Some(strategy) = event.kind.claimed_strategy() {
         return vec![
             line("stuck", LineColor::Trouble, payload.text.clone()),
             line("remedy", LineColor::Work, format!("Suture will {}", text::pull_request::strategy_phrase(strategy))),
         ];
     }
-    let Some((kind, word, tone)) = SHOWN.into_iter().find(|(kind, ..)| *kind == event.kind) else { return Vec::new() };
-    // A remedy that helped is shown when its run is written.
+    let Some((kind, word, color)) = SHOWN.into_iter().find(|(kind, ..)| *kind == event.kind) else { return Vec::new() };
+    // An effective remedy is shown as `healed` when its run is written.
     if event.is_healed() {
         return Vec::new();
     }
@@ -168,18 +168,18 @@ fn event_lines(at: Timestamp, event: &Event) -> Vec<ConsoleLine> {
     } else if kind == EventKind::Anomaly {
         text = payload.anomaly.clone().unwrap_or_default();
     }
-    vec![line(word, tone, text)]
+    vec![line(word, color, text)]
 }
 
-/// A remedy that completed by the event it expected.
+/// The line for a remedy that completed because its expected event arrived.
 fn healed(at: Timestamp, run: &Run) -> Option<ConsoleLine> {
     let (RunKind::Remedy(strategy), RunState::Completed, Some(pr)) = (run.kind, run.state, &run.pr) else {
         return None;
     };
-    // One that ended in the failure it was to cure is shown as `no use`, by its event.
+    // A remedy that ended in the same failure is shown as `no use`, from its event.
     run.outcome.as_deref().is_none_or(remedy::was_effective).then_some(())?;
     let took = SignedDuration::from_millis(i64::try_from(run.duration_ms?).unwrap_or(0));
-    let proof = run.expects.as_deref().map_or_else(String::new, |expects| format!(": {expects} came"));
+    let proof = run.expects.as_deref().map_or_else(String::new, |expects| format!(": {expects} arrived"));
     let text = format!("{strategy} worked within {}{proof}", text::duration(took));
     Some(ConsoleLine { name: short(pr), ..ConsoleLine::new(at, "healed", LineColor::Good, text) })
 }
@@ -198,8 +198,8 @@ mod tests {
         "2036-03-03T09:41:07.25Z".parse().unwrap()
     }
 
-    fn shown(news: &ConsoleEvent) -> Vec<String> {
-        lines_of(news).iter().map(|line| line.shown(false)).collect()
+    fn shown(event: &ConsoleEvent) -> Vec<String> {
+        lines_of(event).iter().map(|line| line.render(false)).collect()
     }
 
     fn event(kind: EventKind, payload: EventPayload) -> ConsoleEvent {
@@ -229,7 +229,10 @@ mod tests {
             shown(&event(EventKind::PrMerged, merged)),
             ["09:41:07  shop#7              merged     by danny, out of band"]
         );
-        assert!(shown(&event(EventKind::CheckReported, EventPayload::default())).is_empty(), "not worth a line");
+        assert!(
+            shown(&event(EventKind::CheckReported, EventPayload::default())).is_empty(),
+            "routine events have no line"
+        );
     }
 
     #[test]
@@ -240,11 +243,14 @@ mod tests {
         assert_eq!(shown(&event(EventKind::RemediationEnded, named(RunEnd::Failed.name()))).len(), 1);
         let again =
             EventPayload { name: named(RunEnd::Completed.name()).name, ..EventPayload::text(remedy::FAILED_AGAIN) };
-        assert_eq!(shown(&event(EventKind::RemediationEnded, again)).len(), 1, "done, and of no use");
+        assert_eq!(shown(&event(EventKind::RemediationEnded, again)).len(), 1, "completed, but without effect");
         let pr: PrId = "acme/shop#7".parse().unwrap();
         let kind = RunKind::Remedy(Strategy::Rebuild);
         let mut run = Run::for_pull_request(RunId::new("r"), pr, None, kind, RunTrigger::Reconciler, at());
-        assert!(shown(&ConsoleEvent::Run { at: at(), run: Box::new(run.clone()) }).is_empty(), "it has only begun");
+        assert!(
+            shown(&ConsoleEvent::Run { at: at(), run: Box::new(run.clone()) }).is_empty(),
+            "a running remedy has no line"
+        );
         run.state = RunState::Completed;
         run.duration_ms = Some(360_000);
         run.expects = Some("new results of the checks".to_owned());
@@ -252,15 +258,15 @@ mod tests {
         assert!(shown(&ConsoleEvent::Run { at: at(), run: Box::new(useless) }).is_empty());
         assert_eq!(
             shown(&ConsoleEvent::Run { at: at(), run: Box::new(run) }),
-            ["09:41:07  shop#7              healed     rebuild worked within 6 min: new results of the checks came"]
+            ["09:41:07  shop#7              healed     rebuild worked within 6 min: new results of the checks arrived"]
         );
     }
 
     #[test]
-    fn colours_are_for_terminals_only() {
-        let news = event(EventKind::PrClosed, EventPayload::default());
-        let line = &lines_of(&news)[0];
-        assert!(line.shown(true).contains("\x1b[2mclosed"));
-        assert_eq!(line.shown(false), "09:41:07  shop#7              closed");
+    fn colors_are_used_on_terminals_only() {
+        let closed = event(EventKind::PrClosed, EventPayload::default());
+        let line = &lines_of(&closed)[0];
+        assert!(line.render(true).contains("\x1b[2mclosed"));
+        assert_eq!(line.render(false), "09:41:07  shop#7              closed");
     }
 }

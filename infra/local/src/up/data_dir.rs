@@ -1,4 +1,4 @@
-//! The data directory: its lock, what it is used for, and the few small files beside the database.
+//! The data directory: its lock, its purpose (demo or live), and the small files beside the database.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::Write as _;
@@ -9,21 +9,21 @@ use serde::de::DeserializeOwned;
 
 use super::StartError;
 
-/// A directory that no other process uses, for as long as this lives.
+/// A data directory, locked against other processes for the lifetime of this value.
 #[derive(Debug)]
 pub(super) struct DataDir {
     path: PathBuf,
-    // Its lock ends with the process, however that ends.
+    // The operating system releases the lock when the process ends, even after a crash.
     _lock: File,
 }
 
 impl DataDir {
-    /// `purpose` is `demo` or `live`: a demo's clock and pull requests must not meet the real ones.
+    /// `purpose` is `demo` or `live`: a demo's clock and pull requests must not mix with real ones.
     pub(super) fn open(path: &Path, purpose: &str) -> Result<Self, StartError> {
         let shown = path.display();
         let unusable = |error: std::io::Error| {
             StartError(format!(
-                "The data directory {shown} cannot be written: {error}. Give another one with --data DIR."
+                "The data directory {shown} cannot be written: {error}. Choose another one with --data DIR."
             ))
         };
         fs::create_dir_all(path).map_err(unusable)?;
@@ -31,17 +31,17 @@ impl DataDir {
         let lock = lock.map_err(unusable)?;
         lock.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => StartError(format!(
-                "The data directory {shown} is in use by another process: stop that one, or give another directory with --data DIR."
+                "The data directory {shown} is in use by another process: stop that process, or choose another directory with --data DIR."
             )),
             TryLockError::Error(error) => unusable(error),
         })?;
         let data_dir = Self { path: path.to_owned(), _lock: lock };
         match data_dir.read("use")? {
             None => data_dir.write("use", purpose)?,
-            Some(former) if former == purpose => {}
-            Some(former) => {
+            Some(recorded) if recorded == purpose => {}
+            Some(recorded) => {
                 return Err(StartError(format!(
-                    "The data directory {shown} belongs to a {former} and cannot be used for a {purpose}: give another one with --data DIR."
+                    "The data directory {shown} was created for {recorded} mode and cannot be used for {purpose} mode: choose another one with --data DIR."
                 )));
             }
         }
@@ -60,7 +60,7 @@ impl DataDir {
         }
     }
 
-    /// Atomic: if the process dies meanwhile, the former file is still there. Only the owner may read it.
+    /// Writes atomically: if the process dies meanwhile, the old file is intact. Only the owner may read the file.
     fn write(&self, name: &str, text: &str) -> Result<(), StartError> {
         let (file, fresh) = (self.file(name), self.file(&format!("{name}.new")));
         let unwritable = |error| StartError(format!("{} cannot be written: {error}.", file.display()));
@@ -77,7 +77,7 @@ impl DataDir {
         let Some(text) = self.read(name)? else { return Ok(None) };
         serde_json::from_str(&text).map(Some).map_err(|error| {
             let file = self.file(name);
-            StartError(format!("{} is damaged: {error}. Remove it, or the whole directory.", file.display()))
+            StartError(format!("{} is corrupt: {error}. Delete this file, or the whole directory.", file.display()))
         })
     }
 

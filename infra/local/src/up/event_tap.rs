@@ -1,4 +1,4 @@
-//! A store that shows on the console what is written to the log and to runs.
+//! A store decorator that shows written events and runs on the console.
 
 use std::sync::Arc;
 

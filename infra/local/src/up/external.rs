@@ -1,4 +1,5 @@
-//! What this process talks to: a real GitHub as the environment names it, or the fakes. And the keys of the admin API.
+//! External services: a real GitHub and Jenkins as configured in the environment, or the fakes. Also the keys of the
+//! admin API.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -28,19 +29,19 @@ pub(super) struct ExternalServices {
     pub(super) github: GitHub,
     pub(super) jenkins: Option<Jenkins>,
     pub(super) owners: Vec<String>,
-    /// Whose repositories are meant by a bare name.
+    /// Owner assumed for a repository name without one.
     pub(super) owner: Option<String>,
     pub(super) bots: Option<Arc<Mutex<Fakes>>>,
     pub(super) clock: Arc<dyn Clock>,
 }
 
-/// A real GitHub, as the environment names it (design §9).
+/// A real GitHub, as configured in the environment.
 pub(super) fn live(policies: Policies, environment: &impl Environment) -> Result<ExternalServices, StartError> {
     let github = clients::github(environment)?;
     let secret = webhook::config::secrets(environment, "SUTURE_WEBHOOK_SECRET")?;
     let secret = secret.ok_or_else(|| {
         StartError(
-            "SUTURE_WEBHOOK_SECRET is not set: choose one, and give GitHub the same under the App's webhook settings."
+            "SUTURE_WEBHOOK_SECRET is not set: choose a secret, and set the same one in the App's webhook settings."
                 .to_owned(),
         )
     })?;
@@ -62,12 +63,13 @@ pub(super) fn live(policies: Policies, environment: &impl Environment) -> Result
     })
 }
 
-/// The fakes, reached as the real ones would be: over HTTP, with signatures, as an App.
+/// The fakes, accessed like the real services: over HTTP, with signatures, as an App.
 pub(super) fn fakes(demo: &Demo, policies: Policies) -> Result<ExternalServices, StartError> {
-    let settings = demo.world.lock().unwrap_or_else(PoisonError::into_inner).settings().clone();
-    let broken = |error: String| StartError(format!("The fake GitHub cannot be reached: {error}."));
-    let access = FakeAccess::new(&settings, &demo.serving.github_url, &demo.serving.jenkins_url).map_err(broken)?;
-    let transport = Transport::https().map_err(|error| broken(error.to_string()))?;
+    let settings = demo.fakes.lock().unwrap_or_else(PoisonError::into_inner).settings().clone();
+    let unreachable = |error: String| StartError(format!("The fake GitHub cannot be reached: {error}."));
+    let access =
+        FakeAccess::new(&settings, &demo.serving.github_url, &demo.serving.jenkins_url).map_err(unreachable)?;
+    let transport = Transport::https().map_err(|error| unreachable(error.to_string()))?;
     let clock: Arc<dyn Clock> = Arc::clone(&demo.clock) as Arc<dyn Clock>;
     Ok(ExternalServices {
         policies,
@@ -77,19 +79,19 @@ pub(super) fn fakes(demo: &Demo, policies: Policies) -> Result<ExternalServices,
         own: access.own,
         owners: Vec::new(),
         owner: demo.repos().first().map(|repo| repo.owner().to_owned()),
-        bots: Some(Arc::clone(&demo.world)),
+        bots: Some(Arc::clone(&demo.fakes)),
         clock,
     })
 }
 
 pub(super) struct AdminAccess {
     pub(super) keys: ApiKeys,
-    /// The key itself, if this process made it.
+    /// The plain key, if it was created here; shown in the dashboard link.
     pub(super) key: Option<String>,
 }
 
 impl AdminAccess {
-    /// The keys of the environment; without any, one that is made once and kept where only its owner can read it.
+    /// Uses `SUTURE_ADMIN_KEYS`. Without it, creates a key once and stores it in a file that only the owner can read.
     pub(super) fn open(data_dir: &DataDir, environment: &impl Environment) -> Result<Self, StartError> {
         if environment.get("SUTURE_ADMIN_KEYS").is_some() {
             return Ok(Self { keys: admin::config::keys(environment)?, key: None });

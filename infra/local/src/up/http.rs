@@ -1,4 +1,4 @@
-//! One port for everything: webhooks to the webhook function, all else to the admin function.
+//! HTTP routing on one port: `/webhook/…` to the webhook function, all other paths to the admin function.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ where
 
 async fn receive<S: Store, O: Publisher>(State(route): State<Arc<WebhookRoute<S, O>>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    // One byte more than is allowed is enough for the function to answer 413.
+    // One byte over the limit is enough for the function to respond 413.
     let body = match to_bytes(body, MAX_BODY_BYTES + 1).await {
         Ok(body) => body.to_vec(),
         Err(_) => vec![0; MAX_BODY_BYTES + 1],

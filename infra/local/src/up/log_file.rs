@@ -1,4 +1,5 @@
-//! The functions' log lines and the platform's warnings, in a file of the data directory that never grows beyond a limit.
+//! The log file in the data directory: the functions' log lines and the platform's warnings. It rotates at a size
+//! limit.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -9,7 +10,7 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// A larger file becomes the former one, and a new one is begun.
+/// Above this size the file is renamed to `.former.log` and a new one is started.
 const MAX_BYTES: u64 = 8 << 20;
 
 #[derive(Debug)]
@@ -48,11 +49,11 @@ impl Write for LogFile {
     }
 }
 
-/// Writes warnings and errors of this whole process to the file, by the machine's clock. A failed condition is an answer like
-/// any other; dynoxide warns of each.
+/// Writes all warnings and errors of this process to the file, with the machine's time. dynoxide's are excluded: it
+/// warns of every failed condition, which is an ordinary result here.
 pub(super) fn write_warnings_to(file: &LogFile) {
     let file = file.clone();
-    let lines = tracing_subscriber::fmt::layer().json().with_writer(move || file.clone());
+    let layer = tracing_subscriber::fmt::layer().json().with_writer(move || file.clone());
     let filter = Targets::new().with_default(LevelFilter::WARN).with_target("dynoxide", LevelFilter::OFF);
-    let _ = tracing_subscriber::registry().with(lines).with(filter).try_init();
+    let _ = tracing_subscriber::registry().with(layer).with(filter).try_init();
 }

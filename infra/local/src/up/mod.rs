@@ -1,5 +1,5 @@
-//! Suture in one process (design §7): the tables, the queue, the four functions behind one port, and, without credentials, fakes
-//! to act on. Here are the options and what is refused; `system` does the rest.
+//! Suture in one process: the tables, the queue, the four functions behind one port, and, without GitHub credentials,
+//! the fakes. This module has the options and their validation; `system` runs the system.
 
 mod console;
 mod data_dir;
@@ -26,12 +26,12 @@ use self::demo::Demo;
 use self::external::AdminAccess;
 use self::system::LocalSystem;
 
-/// A minute in a second.
+/// One simulated minute per real second.
 const DEMO_SPEED: f64 = 60.0;
-/// Beyond this the machine's own slowness looks like everybody else's.
+/// At higher speeds, a slow machine looks like slow bots and builds.
 const SPEEDS: std::ops::RangeInclusive<f64> = 1.0..=600.0;
 
-/// Why this process does not start: one sentence for whoever started it.
+/// Why the process cannot start, and how to fix it: one sentence, shown to the user.
 #[derive(Debug)]
 pub struct StartError(pub String);
 
@@ -49,25 +49,26 @@ impl From<env::ConfigError> for StartError {
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct UpOptions {
-    /// The port on 127.0.0.1; 0 takes any that is free
+    /// Port to listen on at 127.0.0.1 (0: any free port)
     #[arg(long, default_value_t = 8080)]
     port: u16,
-    /// Where everything is kept [default: .suture/demo or .suture/live]
+    /// Data directory [default: .suture/demo or .suture/live]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Act on a fake GitHub, Jenkins and bots (the default without GitHub credentials)
+    /// Use a fake GitHub, Jenkins and bots (the default without GitHub credentials)
     #[arg(long, conflicts_with = "no_demo")]
     demo: bool,
-    /// Serve the GitHub of the SUTURE_GITHUB_… variables
+    /// Use the GitHub configured by the SUTURE_GITHUB_… variables
     #[arg(long)]
     no_demo: bool,
-    /// The seed of the demo's faults
+    /// Seed of the demo's random faults
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// How many times as fast as real time the demo runs [default: 60]
+    /// Speed of the demo as a multiple of real time [default: 60]
     #[arg(long, value_name = "X")]
     speed: Option<f64>,
-    /// The configuration [default: the file SUTURE_CONFIG names, or the defaults; the demo acts]
+    /// Configuration file [default: the file named by SUTURE_CONFIG, otherwise built-in defaults; the demo runs in mode
+    /// act]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -75,17 +76,19 @@ pub struct UpOptions {
 /// Runs until Ctrl-C or SIGTERM.
 ///
 /// # Errors
-/// If it cannot even start.
+/// The system cannot start: an option, a file, a port or an environment variable is wrong.
 pub async fn run(options: UpOptions, environment: &impl Environment) -> Result<(), StartError> {
     let is_demo = is_demo(&options, environment)?;
     let policies = policies(&options, is_demo, environment)?;
     let purpose = if is_demo { "demo" } else { "live" };
     let path = options.data.clone().unwrap_or_else(|| Path::new(".suture").join(purpose));
-    // Before anything is created: what is missing is said first.
+    // Check the environment before creating any file.
     let live = if is_demo { None } else { Some(external::live(policies.clone(), environment)?) };
     let data_dir = DataDir::open(&path, purpose)?;
     let listener = listen(options.port).await?;
-    let address = listener.local_addr().map_err(|error| StartError(format!("The port has no address: {error}.")))?;
+    let address = listener
+        .local_addr()
+        .map_err(|error| StartError(format!("Cannot read the address of the listening port: {error}.")))?;
     let address = format!("http://{address}");
     let (demo, external) = match live {
         Some(external) => (None, external),
@@ -110,16 +113,18 @@ fn is_demo(options: &UpOptions, environment: &impl Environment) -> Result<bool, 
     let is_demo = options.demo || (!options.no_demo && !has_credentials);
     if !is_demo && !has_credentials {
         return Err(StartError(
-            "There are no GitHub credentials: set SUTURE_GITHUB_APP_ID and SUTURE_GITHUB_PRIVATE_KEY, or SUTURE_GITHUB_TOKEN, or leave --no-demo out to see the demo.".to_owned(),
+            "There are no GitHub credentials: set SUTURE_GITHUB_APP_ID and SUTURE_GITHUB_PRIVATE_KEY, or SUTURE_GITHUB_TOKEN, or remove --no-demo to run the demo.".to_owned(),
         ));
     }
     match options.speed {
         Some(_) if !is_demo => {
-            Err(StartError("Only the demo's time can be sped up: leave --speed out, or add --demo.".to_owned()))
+            Err(StartError("--speed works only in the demo: remove --speed, or add --demo.".to_owned()))
         }
         Some(speed) if !SPEEDS.contains(&speed) => {
             let (least, most) = (SPEEDS.start(), SPEEDS.end());
-            Err(StartError(format!("--speed {speed} is not possible: choose {least} (real time) to {most} times.")))
+            Err(StartError(format!(
+                "--speed {speed} is out of range: choose a value from {least} (real time) to {most}."
+            )))
         }
         Some(_) | None => Ok(is_demo),
     }
@@ -139,6 +144,6 @@ async fn listen(port: u16) -> Result<TcpListener, StartError> {
     TcpListener::bind(("127.0.0.1", port)).await.map_err(|error| {
         let taken = error.kind() == std::io::ErrorKind::AddrInUse;
         let why = if taken { "is in use by another process".to_owned() } else { format!("cannot be opened: {error}") };
-        StartError(format!("Port {port} {why}: give another one with --port N (0 takes any that is free)."))
+        StartError(format!("Port {port} {why}: choose another one with --port N (0 takes any free port)."))
     })
 }

@@ -1,4 +1,5 @@
-//! Publishes inside this process: commands to the durable queue, bus events to the fake bots, mails to a file and the console.
+//! Publishes inside this process: commands to the durable queue, bus events to the fake bots, mails to a file and the
+//! console.
 
 use std::fmt;
 use std::fs::OpenOptions;
@@ -20,7 +21,7 @@ use super::queue::{Consumer, DurableQueue};
 #[derive(Clone)]
 pub(super) struct LocalPublisher {
     pub(super) queue: Arc<DurableQueue>,
-    /// The fake bots. Real ones do not listen on a bus inside this process.
+    /// The fake bots. `None` with a real GitHub: real bots cannot read this process's event bus.
     pub(super) bots: Option<Arc<Mutex<Fakes>>>,
     pub(super) mails: PathBuf,
     pub(super) console: Console,
@@ -34,16 +35,16 @@ impl fmt::Debug for LocalPublisher {
 }
 
 impl Publisher for LocalPublisher {
-    async fn publish(&self, parcels: &[OutboundMessage]) -> Vec<Result<(), PublishError>> {
-        let mut results = Vec::with_capacity(parcels.len());
-        for parcel in parcels {
-            let sent = match &parcel.destination {
+    async fn publish(&self, messages: &[OutboundMessage]) -> Vec<Result<(), PublishError>> {
+        let mut results = Vec::with_capacity(messages.len());
+        for outbound in messages {
+            let sent = match &outbound.destination {
                 Destination::Queue { message, delay, .. } => match message.to_json() {
                     Ok(body) => self.queue.send(Consumer::Bridge, body, *delay).await,
                     Err(error) => Err(error.to_string()),
                 },
-                Destination::Bus { detail_type, detail } => self.put_event(&parcel.id, *detail_type, detail).await,
-                Destination::Notice(notice) => self.mail(&parcel.id, notice).map_err(|error| error.to_string()),
+                Destination::Bus { detail_type, detail } => self.put_event(&outbound.id, *detail_type, detail).await,
+                Destination::Notice(notice) => self.mail(&outbound.id, notice).map_err(|error| error.to_string()),
             };
             results.push(sent.map_err(PublishError));
         }
@@ -60,7 +61,7 @@ impl LocalPublisher {
         }
         let Some(bots) = &self.bots else {
             return Err(format!(
-                "no bot receives {} on a bus inside this process: under [wake] choose \"comment\", \"label\" or \"http\"",
+                "the local event bus has no receiver for {}: choose \"comment\", \"label\" or \"http\" under [wake]",
                 detail_type.name()
             ));
         };
@@ -70,7 +71,7 @@ impl LocalPublisher {
         Ok(())
     }
 
-    /// A mail is sent when it is on disk.
+    /// Appends the mail to the file. It counts as sent once it is synced to disk.
     fn mail(&self, id: &str, notice: &Notice) -> std::io::Result<()> {
         let (at, Notice { subject, body }) = (self.clock.now(), notice);
         let mut file = OpenOptions::new().create(true).append(true).open(&self.mails)?;

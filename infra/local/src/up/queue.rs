@@ -1,5 +1,5 @@
-//! The durable queue of `suture up`: the in-process queue of `simulate`, with a row in a table of its own for every message, so
-//! that a killed process loses none (ADR 0027).
+//! The durable queue of `suture up`: the in-process queue of `simulate`, with a row in a separate table for every
+//! message, so that a killed process loses none (ADR 0027).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -21,10 +21,10 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 const TABLE: &str = "suture-queue";
-/// A failed message is retried after this long, and after twice as long each further time: the last attempt is made when the
-/// lease of a worker that died over it has ended.
+/// Delay before the first retry; it doubles each time. The last attempt thus comes after the lease of a crashed worker
+/// has expired.
 const RETRY_AFTER: SignedDuration = SignedDuration::from_secs(30);
-/// As long as a sweep may take.
+/// The longest duration of a sweep.
 const VISIBILITY_TIMEOUT: SignedDuration = SignedDuration::from_mins(30);
 const MAX_REASON: usize = 300;
 
@@ -61,7 +61,7 @@ pub(super) struct DurableQueue {
     sent: std::sync::atomic::AtomicU64,
     changed: watch::Sender<()>,
     /// The dead letters, as the admin API shows them.
-    parked: Arc<LocalDeadLetters>,
+    dead_letters: Arc<LocalDeadLetters>,
 }
 
 impl std::fmt::Debug for DurableQueue {
@@ -76,7 +76,7 @@ fn dead_letter(message: &QueuedMessage) -> DeadLetter {
 }
 
 impl DurableQueue {
-    /// Opens it with everything that a former process has left.
+    /// Opens the queue and loads the messages left by a previous process.
     pub(super) async fn open(client: Client, clock: Arc<dyn Clock>) -> Result<Arc<Self>, String> {
         create_table(&client).await?;
         let mut queues: [SimulatedQueue<String, QueueContent>; 2] = Default::default();
@@ -84,41 +84,41 @@ impl DurableQueue {
         while let Some(row) = rows.next().await {
             let row = row.map_err(|error| DisplayErrorContext(error).to_string())?;
             let QueueRow { message, dead } =
-                serde_dynamo::from_item(row).map_err(|error| format!("a message is damaged: {error}"))?;
+                serde_dynamo::from_item(row).map_err(|error| format!("a stored message is corrupt: {error}"))?;
             let queue = &mut queues[message.content.consumer as usize];
             if dead { queue.put_dead(message) } else { queue.put(message) }
         }
         let dead: Vec<DeadLetter> = queues.iter().flat_map(SimulatedQueue::dead).map(dead_letter).collect();
         let queue = Arc::new_cyclic(|queue: &Weak<Self>| {
             let (queue, runtime) = (Weak::clone(queue), Handle::current());
-            // Called for each message; the first call redrives all of them, which is what is meant.
+            // Called once per message, but the first call redrives all of them; the others find none.
             let redrive = move |_| {
                 if let Some(queue) = queue.upgrade() {
                     drop(runtime.spawn(async move { queue.redrive().await }));
                 }
             };
-            let parked = Arc::new(LocalDeadLetters::new(redrive));
+            let dead_letters = Arc::new(LocalDeadLetters::new(redrive));
             let (queues, sent) = (Mutex::new(queues), 0.into());
-            Self { client, clock, queues, sent, changed: watch::Sender::new(()), parked }
+            Self { client, clock, queues, sent, changed: watch::Sender::new(()), dead_letters }
         });
-        dead.into_iter().for_each(|dead| queue.parked.add(dead));
+        dead.into_iter().for_each(|dead| queue.dead_letters.add(dead));
         Ok(queue)
     }
 
     pub(super) fn dlq(&self) -> DeadLetterQueue {
-        DeadLetterQueue::Local(Arc::clone(&self.parked))
+        DeadLetterQueue::Local(Arc::clone(&self.dead_letters))
     }
 
     fn queues(&self) -> MutexGuard<'_, [SimulatedQueue<String, QueueContent>; 2]> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The message is durable when this answers.
+    /// The message is durable when this returns.
     pub(super) async fn send(&self, consumer: Consumer, body: String, delay: Duration) -> Result<(), String> {
         let now = self.clock.now();
         let number = self.sent.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let message = SimulatedMessage {
-            // In the order of sending, also over restarts: the clock never goes back.
+            // Ordered by send time, also across restarts, because the clock never goes back.
             id: format!("{:013}-{number:06}", now.as_millisecond()),
             content: QueueContent { consumer, body, sent_at: now, reason: None },
             visible_at: saturating_after(now, SignedDuration::try_from(delay).unwrap_or(SignedDuration::MAX)),
@@ -150,8 +150,9 @@ impl DurableQueue {
                 self.write_dead(message).await;
             }
             if let Some(message) = received {
-                // Counted before it is handled: a message that kills the process must not do so for ever. After a restart it
-                // is visible at once. If it cannot be written, it is handled all the same.
+                // Store the receive count before the message is handled, so that a message that crashes the process
+                // becomes a dead letter. After a restart it is visible at once. A failed write does not prevent
+                // handling.
                 let _ = self
                     .write_row(&SimulatedMessage { visible_at: message.content.sent_at, ..message.clone() }, false)
                     .await;
@@ -166,7 +167,7 @@ impl DurableQueue {
         }
     }
 
-    /// Deletes a message that was handled. If that fails it is delivered again, and its consumer recognises its id.
+    /// Deletes a handled message. If that fails, the message is delivered again, and its consumer recognises the id.
     pub(super) async fn delete(&self, message: &QueuedMessage) {
         let key = HashMap::from([("id".to_owned(), AttributeValue::S(message.id.clone()))]);
         let deleted = self.client.delete_item().table_name(TABLE).set_key(Some(key)).send().await;
@@ -178,8 +179,8 @@ impl DurableQueue {
         self.changed.send_replace(());
     }
 
-    /// Retries a message later, or makes it a dead letter. What cannot be written is known here at least; after a restart it is
-    /// tried once more.
+    /// Retries a message later, or makes it a dead letter. If the write fails, the change is in memory only, and a
+    /// restart repeats the attempt.
     pub(super) async fn retry(&self, mut message: QueuedMessage, why: &str) {
         let pause = RETRY_AFTER.saturating_mul(1 << message.receives.saturating_sub(1).min(MAX_RECEIVES));
         message.visible_at = saturating_after(self.clock.now(), pause);
@@ -196,10 +197,10 @@ impl DurableQueue {
 
     async fn write_dead(&self, message: &QueuedMessage) {
         let _ = self.write_row(message, true).await;
-        self.parked.add(dead_letter(message));
+        self.dead_letters.add(dead_letter(message));
     }
 
-    /// Sends all dead letters again. What cannot be written stays one.
+    /// Sends all dead letters again. A message that cannot be written stays a dead letter.
     async fn redrive(&self) {
         let dead: Vec<_> = self.queues().iter_mut().flat_map(SimulatedQueue::take_dead).collect();
         for message in dead {
@@ -207,7 +208,7 @@ impl DurableQueue {
             match self.write_row(&fresh, false).await {
                 Ok(()) => self.put(fresh),
                 Err(_) => {
-                    self.parked.add(dead_letter(&message));
+                    self.dead_letters.add(dead_letter(&message));
                     self.queues()[message.content.consumer as usize].put_dead(message);
                 }
             }
@@ -263,7 +264,7 @@ mod tests {
         }
     }
 
-    /// Ten minutes in a second.
+    /// Ten minutes per real second.
     fn clock() -> Arc<dyn Clock> {
         Arc::new(ScaledClock::new("2036-03-03T09:00:00Z".parse().unwrap(), 600.0))
     }

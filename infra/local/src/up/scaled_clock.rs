@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_minute_takes_a_tenth_of_a_second_at_speed_600() {
+    async fn sleep_of_a_minute_takes_100_ms_at_speed_600() {
         let start: Timestamp = "2036-03-03T09:00:00Z".parse().unwrap();
         let (clock, real) = (ScaledClock::new(start, 600.0), Instant::now());
         clock.sleep(Duration::from_secs(60)).await;

@@ -38,14 +38,15 @@ use super::tables::LocalTables;
 
 /// Messages handled at the same time.
 const WORKERS: usize = 4;
-/// In real time, as the next two.
+/// Real time, like the next two constants.
 const DELETE_EXPIRED_EVERY: Duration = Duration::from_secs(300);
 const SAVE_DEMO_EVERY: Duration = Duration::from_secs(1);
-/// What is under way at the end has this long to finish. Nothing is lost if it does not.
+/// Time for running work to finish at shutdown. Unfinished work is durable and continues after a restart.
 const GRACE: Duration = Duration::from_millis(1_200);
-/// By the sweep's own clock. In the demo that is little real time.
+/// Measured by the scaled clock, so it is short in the demo.
 const SWEEP_LIMIT: SignedDuration = SignedDuration::from_mins(30);
-/// Holder of the sweep's lease. Always the same: only one process has the data directory, so a lease of this name is ours.
+/// Holder of the sweep's lease. It can be constant because the data directory is locked: a lease with this name is
+/// always our own.
 const HOLDER: &str = "local";
 
 type SharedStore = Arc<EventTap>;
@@ -72,9 +73,15 @@ impl LocalSystem {
         let tables = LocalTables::open(&data_dir.file("suture.db")).await?;
         let store = EventTap::new(tables.store(), console.clone());
         let queue = DurableQueue::open(tables.client.clone(), Arc::clone(&external.clock)).await;
-        let queue = queue.map_err(|error| StartError(format!("The queue cannot be opened: {error}.")))?;
+        let queue = queue.map_err(|error| {
+            StartError(format!("The queue cannot be opened: {error}. Choose another data directory with --data DIR."))
+        })?;
         let log_file = LogFile::open(&data_dir.file("suture.log"));
-        let log_file = log_file.map_err(|error| StartError(format!("The log cannot be written: {error}.")))?;
+        let log_file = log_file.map_err(|error| {
+            StartError(format!(
+                "The log file cannot be written: {error}. Choose another data directory with --data DIR."
+            ))
+        })?;
         log_file::write_warnings_to(&log_file);
         let publisher = LocalPublisher {
             queue: Arc::clone(&queue),
@@ -86,26 +93,27 @@ impl LocalSystem {
         Ok(Self { access, tables, store, queue, external, publisher, console, events, log_file })
     }
 
-    /// What this is, and where to click.
+    /// Prints the mode, the data directory and the URLs.
     pub(super) fn greet(&self, address: &str, path: &Path, demo: Option<&Demo>) {
         let mode = match self.external.policies.base().mode {
             Mode::Act => "acting",
-            Mode::Observe => "observing: it says what it would do, and does nothing",
+            Mode::Observe => "observing: it logs what it would do and changes nothing",
         };
         let what = match demo {
             Some(demo) if demo.is_continued() => {
-                "a fake GitHub, started anew (what was open in the former one is closed)"
+                "a new fake GitHub (the pull requests left open by the previous demo are closed)"
             }
-            Some(_) => "a fake GitHub in which things go wrong",
+            Some(_) => "a fake GitHub with injected faults",
             None => "GitHub",
         };
-        let times = if demo.is_some() { "  times      the demo's own, faster than yours (--speed)\n" } else { "" };
-        // Behind `#` it goes to no server and into no log; the page takes it over, and out of the address.
+        let clock = if demo.is_some() { "  clock      faster than real time (--speed)\n" } else { "" };
+        // The fragment (`#…`) is never sent to a server or logged; the dashboard stores the key and removes it from the
+        // address.
         let key = self.access.key.as_ref().map_or_else(String::new, |key| format!("#key={key}"));
         let data = path.display();
         let _ = writeln!(
             std::io::stdout(),
-            "Suture on {what}, {mode}.\n  data       {data}\n{times}  webhooks   {address}/webhook/github\n  dashboard  {address}/{key}\n  stop       Ctrl-C\n"
+            "Suture on {what}, {mode}.\n  data       {data}\n{clock}  webhooks   {address}/webhook/github\n  dashboard  {address}/{key}\n  stop       Ctrl-C\n"
         );
     }
 
@@ -120,9 +128,9 @@ impl LocalSystem {
     ) {
         let (stop, stopped) = watch::channel(false);
         let mut background = JoinSet::new();
-        let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty());
+        let colored = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty());
         let (_, none) = Console::open();
-        background.spawn(console::print(std::mem::replace(&mut self.events, none), colour));
+        background.spawn(console::print(std::mem::replace(&mut self.events, none), colored));
         let mut work = self.start_workers(&stopped);
         let (router, mut ended) = (self.router(), stopped);
         work.spawn(async move {
@@ -133,7 +141,7 @@ impl LocalSystem {
             if demo.is_continued()
                 && let Err(error) = demo.close_former(&self.store).await
             {
-                self.note(format!("cannot read what was open in the former demo: {error}"));
+                self.note(format!("cannot read the pull requests left open by the previous demo: {error}"));
             }
             background.spawn(Arc::clone(demo).run(address.to_owned()));
         }
@@ -145,7 +153,7 @@ impl LocalSystem {
         }
     }
 
-    /// The Car Bridge and the reconciler.
+    /// Starts the workers of the Car Bridge and the reconciler.
     fn start_workers(&self, stopped: &watch::Receiver<bool>) -> JoinSet<()> {
         let mut work = JoinSet::new();
         let bridge = Arc::new(self.bridge());
@@ -166,7 +174,7 @@ impl LocalSystem {
         self.console.show(ConsoleEvent::Note { at: self.external.clock.now(), text });
     }
 
-    /// Deletes expired rows and saves the demo now and then.
+    /// Periodically deletes expired rows and saves the demo's state.
     async fn maintain(&self, data_dir: &DataDir, demo: Option<&Demo>, mut end: watch::Receiver<bool>) {
         let mut delete_expired = tokio::time::interval(DELETE_EXPIRED_EVERY);
         let mut save_demo = tokio::time::interval(SAVE_DEMO_EVERY);
@@ -244,16 +252,18 @@ impl LocalSystem {
     }
 }
 
-/// For addresses in the configuration.
+/// Client for URLs in the configuration.
 fn https() -> Transport {
     Transport::https().unwrap_or_else(|_| {
         Transport::with_service(tower::service_fn(async |_: ::http::Request<bytes::Bytes>| {
-            Err::<::http::Response<bytes::Bytes>, BoxError>("this machine has no root certificates".into())
+            Err::<::http::Response<bytes::Bytes>, BoxError>(
+                "cannot build HTTPS client: this machine has no root certificates".into(),
+            )
         }))
     })
 }
 
-/// Becomes true at Ctrl-C or SIGTERM, neither of which ends the process by itself any more.
+/// Becomes true on Ctrl-C or SIGTERM. Neither ends the process by itself any more.
 pub(super) fn end_signal() -> watch::Receiver<bool> {
     let (ended, end) = watch::channel(false);
     #[cfg(unix)]
@@ -288,7 +298,7 @@ struct QueueWorker {
 }
 
 impl QueueWorker {
-    /// One message after the other.
+    /// Handles messages one after the other.
     async fn run_bridge(mut self, bridge: Arc<CarBridge<SharedStore, LocalPublisher>>) {
         loop {
             let message = tokio::select! {
@@ -303,7 +313,7 @@ impl QueueWorker {
         }
     }
 
-    /// A sweep every minute of its clock, and on request. One at a time.
+    /// Sweeps every minute of the scaled clock and on request, one sweep at a time.
     async fn run_reconciler(mut self, reconciler: Reconciler<SharedStore, LocalPublisher>) {
         let mut slot = minute_of(self.clock.now());
         loop {
@@ -324,7 +334,7 @@ impl QueueWorker {
             match (request, result) {
                 (Some(message), Ok(_)) => self.queue.delete(&message).await,
                 (Some(message), Err(error)) => self.queue.retry(message, &error.to_string()).await,
-                // What was due is still due; the next minute tries again.
+                // A failed sweep needs no retry: its work is still due in the next one.
                 (None, _) => slot = saturating_after(minute_of(self.clock.now()), SignedDuration::from_mins(1)),
             }
         }

@@ -1,5 +1,5 @@
-//! DynamoDB in this process: dynoxide on a file of the data directory, behind its own endpoint, so that the ordinary client
-//! of the AWS SDK reaches it as it would reach the real one. And the deletion of expired rows.
+//! Embedded DynamoDB: dynoxide on a file in the data directory, behind a local HTTP endpoint, so that the AWS SDK's
+//! client works unchanged. Also deletes expired rows.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 
 use super::StartError;
 
-/// What DynamoDB accepts in one request.
+/// DynamoDB's limit for `BatchWriteItem`.
 const BATCH: usize = 25;
 
 pub(super) struct LocalTables {
@@ -33,11 +33,11 @@ impl Drop for LocalTables {
 }
 
 impl LocalTables {
-    /// Opens the file, serves it, and creates missing tables.
+    /// Opens the database file, serves it, and creates missing tables.
     pub(super) async fn open(file: &Path) -> Result<Self, StartError> {
         let unusable = |why: String| {
             StartError(format!(
-                "The database {} cannot be opened: {why}. Give another directory with --data DIR.",
+                "The database {} cannot be opened: {why}. Choose another directory with --data DIR.",
                 file.display()
             ))
         };
@@ -49,7 +49,7 @@ impl LocalTables {
         let config = aws_sdk_dynamodb::Config::builder()
             .behavior_version(BehaviorVersion::latest())
             .region(Region::from_static("local"))
-            // dynoxide accepts any credentials, and requires some.
+            // dynoxide requires credentials, but accepts any.
             .credentials_provider(Credentials::new("local", "local", None, None, "local"))
             .endpoint_url(format!("http://{endpoint}"));
         let client = Client::from_conf(config.build());
@@ -62,7 +62,7 @@ impl LocalTables {
         DynamoStore::new(self.client.clone(), self.names.clone())
     }
 
-    /// dynoxide's own TTL goes by the machine's clock, which in a demo is behind.
+    /// Replaces dynoxide's own TTL, which uses the machine's clock: the demo's clock is ahead of it.
     pub(super) async fn delete_expired(&self, now: Timestamp) -> Result<(), String> {
         let (partition, sort) = EVENTS_KEY;
         self.delete_expired_of(&self.names.state, STATE_KEY, now).await?;

@@ -1,5 +1,5 @@
-//! GitHub Actions, as far as running failed jobs again needs it: a workflow run for each commit that was built, whose attempts are its
-//! builds. A run keeps its id when it is run again.
+//! GitHub Actions, limited to rerunning failed jobs: one workflow run per built commit, whose attempts are the builds.
+//! A rerun keeps the run's id.
 
 use serde_json::{Value, json};
 
@@ -70,7 +70,7 @@ impl Fakes {
         runs
     }
 
-    /// Whoever may write Actions may have failed jobs run again; a run at work, or one without failed jobs, may not.
+    /// Reruns failed jobs. Rejected while the run is in progress, and if it has no failed jobs.
     fn rerun(&mut self, caller: &ApiIdentity, repo: RepoIx, id: &str) -> ApiResponse {
         let runs = self.workflows(repo);
         let Some(run) = runs.iter().find(|run| run.id().to_string() == id) else { return ApiResponse::not_found() };
@@ -87,7 +87,7 @@ impl Fakes {
         ApiResponse::json(201, &json!({}))
     }
 
-    /// An attempt that waits for a runner is the newest one already.
+    /// A queued attempt already counts as the latest one.
     fn workflow_json(&self, run: &FakeWorkflowRun<'_>) -> Value {
         let Some(last) = run.last() else { return Value::Null };
         let waits = self.waiting_item(run.pr).and_then(|id| self.jenkins.queue.get(&id));

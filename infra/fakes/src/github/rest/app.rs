@@ -12,7 +12,7 @@ use crate::github::model::RepoIx;
 use crate::http_api::{ApiRequest, ApiResponse, page};
 
 impl Fakes {
-    /// Paths outside repositories; `None` if there is no such path.
+    /// Endpoints outside repositories; `None` if the path is unknown.
     pub(crate) fn at_root(
         &mut self,
         request: &ApiRequest,

@@ -11,7 +11,7 @@ use crate::github::commit::FakeCheckRun;
 use crate::github::model::{RepoIx, Sha};
 use crate::http_api::{ApiRequest, ApiResponse, page};
 
-/// The longest text of a check run.
+/// Maximum length of a check run's text.
 const TEXT: usize = 65_535;
 
 impl Fakes {
@@ -38,7 +38,7 @@ impl Fakes {
         Some((sha, check))
     }
 
-    /// Only Apps write check runs.
+    /// Creates a check run. Only Apps may do so.
     fn create_check(&mut self, request: &ApiRequest, caller: &ApiIdentity, repo: RepoIx) -> ApiResponse {
         let ApiIdentity::Installation(by) = caller else {
             return ApiResponse::error(403, "You must authenticate via a GitHub App.");
@@ -74,7 +74,7 @@ impl Fakes {
         ApiResponse::ok(&self.check_json(repo, &sha, &check))
     }
 
-    /// Only the App that owns a check run may have it run again.
+    /// Rerequests a check run. Only its own App may do so.
     fn rerequest(&mut self, caller: &ApiIdentity, id: &str) -> ApiResponse {
         let Some((_, check)) = self.check_of(id) else { return ApiResponse::not_found() };
         if check.app_id != self.settings.app_id || !matches!(caller, ApiIdentity::Installation(_)) {
@@ -101,7 +101,7 @@ impl Fakes {
     }
 }
 
-/// At most three, each with a short label, description and identifier.
+/// Identifiers of the action buttons: at most three, each with a short label, description and identifier.
 fn buttons(actions: &[Value]) -> Result<Vec<String>, &'static str> {
     let short = |action: &Value, field: &str, most: usize| {
         action[field].as_str().is_some_and(|text| !text.is_empty() && text.chars().count() <= most)
@@ -118,7 +118,7 @@ fn buttons(actions: &[Value]) -> Result<Vec<String>, &'static str> {
     Ok(actions.iter().filter_map(|action| action["identifier"].as_str()).map(str::to_owned).collect())
 }
 
-/// Takes over what the request says about a check run.
+/// Applies the request's fields to a check run.
 fn fill(check: &mut FakeCheckRun, request: &ApiRequest, now: jiff::Timestamp) -> Result<(), &'static str> {
     let take = |field: &mut String, given: Option<&str>| {
         if let Some(given) = given {

@@ -1,4 +1,4 @@
-//! Issues, comments, labels. Pull requests are issues to most of these paths.
+//! Issues, comments and labels. Most of these endpoints accept pull requests as well.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::github::json::label;
 use crate::github::model::{PullOrIssue, RepoIx};
 use crate::http_api::{ApiRequest, ApiResponse, page};
 
-/// The longest body GitHub takes.
+/// Maximum length of a body.
 const BODY: usize = 65_536;
 
 impl Fakes {

@@ -1,5 +1,5 @@
-//! GitHub's REST API, as far as somebody looking after pull requests needs it. One table of paths; what is not in it
-//! answers 404 and is remembered.
+//! GitHub's REST API, limited to the endpoints around pull requests. A request to any other path gets 404 and is
+//! recorded as unknown.
 
 mod actions;
 mod app;
@@ -19,7 +19,7 @@ impl Fakes {
         let answer = match parts.as_slice() {
             ["repos", owner, name, rest @ ..] => match self.repo_ix(&format!("{owner}/{name}")) {
                 None => Some(ApiResponse::not_found()),
-                // The App's own key opens the App, not the repositories.
+                // The App's JWT gives access to the App endpoints, not to repositories.
                 Some(_) if *caller == ApiIdentity::App => {
                     Some(ApiResponse::error(401, "A JSON web token could not be decoded"))
                 }
@@ -50,7 +50,7 @@ impl Fakes {
         }
     }
 
-    /// The pull request of this number, if the text is a number and there is one.
+    /// The pull request with this number, if it exists.
     fn pull_in(&self, repo: RepoIx, number: &str) -> Option<PrIx> {
         self.github.pull_at(repo, number.parse().ok()?)
     }

@@ -21,7 +21,7 @@ impl Fakes {
                 self.ask_mergeability(ix);
                 ApiResponse::ok(&self.pull_json(ix, true))
             }
-            // Closing twice does nothing. Nobody edits or reopens a pull request this way.
+            // A second close is a no-op. Edits and reopening are not implemented.
             ("PATCH", []) if request.text("state") == Some("closed") => {
                 self.close(ix, by);
                 ApiResponse::ok(&self.pull_json(ix, true))
@@ -31,7 +31,7 @@ impl Fakes {
         })
     }
 
-    /// Merges the base into the head: 202, or 422 if the head has moved, nothing is new, or it conflicts.
+    /// Merges the base into the head: 202, or 422 if the head has moved, the branch is up to date, or it conflicts.
     fn update_branch(&mut self, request: &ApiRequest, by: &str, ix: PrIx) -> ApiResponse {
         let pull = self.github.pull(ix);
         let expected = request.text("expected_head_sha");

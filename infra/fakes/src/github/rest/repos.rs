@@ -1,4 +1,4 @@
-//! Repositories themselves: protection, rules, comparison, permissions.
+//! Repositories: protection, rules, comparison, permissions.
 
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ impl Fakes {
 
     fn permission_json(&self, login: &str) -> ApiResponse {
         let role = self.permission(login);
-        // The old field knows four words only.
+        // The legacy field `permission` has only four values.
         let permission = match role {
             "maintain" => "write",
             "triage" => "read",
@@ -76,7 +76,7 @@ impl Fakes {
         Value::Array(rules)
     }
 
-    /// `base...head`: the head by branch or commit.
+    /// Compares `base...head`; the head is a branch or a commit.
     fn compare(&self, repo: RepoIx, range: &str) -> ApiResponse {
         let Some((base, head)) = range.split_once("...") else { return ApiResponse::not_found() };
         let named = |ix: &PrIx| {
