@@ -65,7 +65,7 @@ async fn received(client: &aws_sdk_sqs::Client, url: &str, count: usize) -> Vec<
 }
 
 #[tokio::test]
-async fn commands_facts_requests_and_notices_arrive() {
+async fn commands_facts_requests_and_notices_are_published() {
     let config = config(Ministack::shared().endpoint()).await;
     let (queues, bus) = (aws_sdk_sqs::Client::new(&config), aws_sdk_eventbridge::Client::new(&config));
     let people = aws_sdk_sns::Client::new(&config);
@@ -115,7 +115,7 @@ async fn told(body: &str, parcels: &[OutboundMessage]) -> Vec<Result<(), String>
 
 /// Both services answer 200 and say inside which entries they did not take.
 #[tokio::test]
-async fn what_was_not_taken_is_not_called_sent() {
+async fn rejected_entries_are_reported_as_unpublished() {
     let half = r#"{"Successful":[{"Id":"0","MessageId":"m","MD5OfMessageBody":"x"}],"Failed":[{"Id":"1","SenderFault":false,"Code":"InternalError","Message":"try again"}]}"#;
     let answers = told(half, &[deferred("d0"), deferred("d1"), deferred("d2")]).await;
     let undelivered = |why: &str| Err(format!("cannot publish: {why}"));
@@ -132,7 +132,7 @@ async fn what_was_not_taken_is_not_called_sent() {
 }
 
 #[tokio::test]
-async fn a_message_says_what_it_is_and_what_is_wrong_with_it() {
+async fn message_names_its_type_and_its_errors() {
     let engine = platform::engine::Engine::new(
         testbed::MemoryStore::new(),
         testbed::RecordingPublisher::default(),
@@ -160,7 +160,7 @@ async fn a_message_says_what_it_is_and_what_is_wrong_with_it() {
 /// What nobody can read comes back until the queue gives it up; whoever looks into the dead-letter queue is told why it is there, and a
 /// good message beside it is done at once.
 #[tokio::test]
-async fn poison_ends_in_the_dead_letter_queue_with_a_readable_reason() {
+async fn invalid_message_reaches_the_dead_letter_queue_with_a_reason() {
     let config = config(Ministack::shared().endpoint()).await;
     let client = aws_sdk_sqs::Client::new(&config);
     let (dead_url, dead_arn) = queue(&client, "poison-dead").await;
@@ -216,7 +216,7 @@ async fn poison_ends_in_the_dead_letter_queue_with_a_readable_reason() {
 }
 
 #[tokio::test]
-async fn dead_messages_are_looked_at_without_being_taken_and_sent_back() {
+async fn dead_letters_are_peeked_and_redriven() {
     let config = config(Ministack::shared().endpoint()).await;
     let client = aws_sdk_sqs::Client::new(&config);
     let ((dead, _), (alive, _)) = (queue(&client, "suture-test-dead").await, queue(&client, "suture-test-alive").await);

@@ -66,7 +66,7 @@ fn rank(who: Who) -> u8 {
 }
 
 #[tokio::test]
-async fn each_route_is_open_to_its_role_and_closed_to_the_others() {
+async fn each_route_requires_its_role_and_scope() {
     let counter = Counter::new();
     furnished(&counter).await;
     for row in &ROUTES {
@@ -93,7 +93,7 @@ async fn each_route_is_open_to_its_role_and_closed_to_the_others() {
 }
 
 #[tokio::test]
-async fn what_is_for_everybody_asks_for_no_key() {
+async fn public_routes_need_no_key() {
     let counter = Counter::new();
     let before = spent(&counter);
     assert_eq!(counter.get(Who::Nobody, "/healthz").await.json(), json!({"status": "ok", "version": "0.1.0"}));
@@ -119,7 +119,7 @@ fn spent(counter: &Counter<testbed::MemoryStore>) -> u64 {
 
 /// API1: broken object level authorization. Another scope's pull request, run or page is not there.
 #[tokio::test]
-async fn owasp_api1_nobody_reaches_another_scopes_objects() {
+async fn owasp_api1_objects_of_another_scope_are_not_found() {
     let counter = Counter::new();
     furnished(&counter).await;
     let unknown = counter.get(Who::WebViewer, "/api/pr/shop/999/status").await;
@@ -146,7 +146,7 @@ async fn owasp_api1_nobody_reaches_another_scopes_objects() {
 
 /// API2: broken authentication. Only a key opens, in the one header, and a wrong one costs nothing.
 #[tokio::test]
-async fn owasp_api2_only_a_key_opens_and_a_wrong_one_costs_nothing() {
+async fn owasp_api2_only_a_valid_key_authenticates_and_a_wrong_one_reads_nothing() {
     let counter = Counter::new();
     furnished(&counter).await;
     let key = counter.key(Who::Admin).unwrap().to_owned();
@@ -177,7 +177,7 @@ async fn owasp_api2_only_a_key_opens_and_a_wrong_one_costs_nothing() {
 
 /// API3: broken object property level authorization. Nothing is shown or set that is not meant to be.
 #[tokio::test]
-async fn owasp_api3_no_property_is_shown_or_set_that_is_not_meant_to_be() {
+async fn owasp_api3_internal_properties_are_neither_shown_nor_settable() {
     let counter = Counter::new();
     furnished(&counter).await;
     let status = counter.get(Who::Viewer, "/api/pr/shop/1/status").await.json();
@@ -201,7 +201,7 @@ async fn owasp_api3_no_property_is_shown_or_set_that_is_not_meant_to_be() {
 
 /// API4: unrestricted resource consumption. A key has a limit per minute, and hears when to come back.
 #[tokio::test]
-async fn owasp_api4_a_key_has_a_limit_and_hears_when_to_come_back() {
+async fn owasp_api4_rate_limit_per_key_returns_retry_after() {
     let policies =
         domain::policy::Policies::parse("mode = \"act\"\nlimits.api_requests_per_minute_per_key = 3").unwrap();
     let options = crate::harness::Options { policies, ..Default::default() };
@@ -228,7 +228,7 @@ async fn owasp_api4_a_key_has_a_limit_and_hears_when_to_come_back() {
 
 /// A status is counted while it is read: over the limit nobody gets it, and from then on nothing is read for them.
 #[tokio::test]
-async fn a_status_is_counted_like_everything_else() {
+async fn status_query_counts_against_the_rate_limit() {
     let policies =
         domain::policy::Policies::parse("mode = \"act\"\nlimits.api_requests_per_minute_per_key = 3").unwrap();
     let options = crate::harness::Options { policies, ..Default::default() };
@@ -255,7 +255,7 @@ fn counter_now(counter: &Counter<testbed::MemoryStore>) -> jiff::Timestamp {
 
 /// API5: broken function level authorization. A role cannot do what a higher one may, whatever the way.
 #[tokio::test]
-async fn owasp_api5_a_role_cannot_do_what_a_higher_one_may() {
+async fn owasp_api5_role_cannot_use_actions_of_a_higher_role() {
     let counter = Counter::new();
     furnished(&counter).await;
     for command in ["/cancel", "/close-and-reopen", "/approve"] {

@@ -24,7 +24,7 @@ fn commands(parcels: &[OutboundMessage]) -> Vec<domain::command::CommandMessage>
 }
 
 #[tokio::test]
-async fn a_command_is_on_the_queue_before_it_is_answered() {
+async fn command_is_queued_before_the_response() {
     let counter = Counter::new();
     furnished(&counter).await;
     let answer = counter.post(Who::Operator, COMMAND, r#"{"command":"/REBUILD","args":" flaky "}"#).await;
@@ -43,7 +43,7 @@ async fn a_command_is_on_the_queue_before_it_is_answered() {
 }
 
 #[tokio::test]
-async fn the_same_name_is_done_once_and_answered_alike() {
+async fn repeated_idempotency_key_returns_the_first_response() {
     let counter = Counter::new();
     furnished(&counter).await;
     let first = counter.post_named(Who::Operator, COMMAND, REBUILD, Some("k1")).await;
@@ -65,7 +65,7 @@ async fn the_same_name_is_done_once_and_answered_alike() {
 }
 
 #[tokio::test]
-async fn what_was_not_done_is_asked_for_again_under_the_same_name_and_is_the_same_command() {
+async fn retry_with_the_same_key_sends_the_same_command() {
     let counter = Counter::new();
     furnished(&counter).await;
     counter.outlets().set_down(true);
@@ -80,7 +80,7 @@ async fn what_was_not_done_is_asked_for_again_under_the_same_name_and_is_the_sam
 }
 
 #[tokio::test]
-async fn while_somebody_works_on_it_the_answer_is_202() {
+async fn concurrent_request_with_the_same_key_returns_202() {
     use admin::idempotency::{IdempotencyKey, claim};
     let counter = Counter::new();
     furnished(&counter).await;
@@ -92,7 +92,7 @@ async fn while_somebody_works_on_it_the_answer_is_202() {
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_refused_with_what_would() {
+async fn invalid_command_is_refused_with_the_valid_ones() {
     let counter = Counter::new();
     furnished(&counter).await;
     for (path, body, status, code, said) in [
@@ -143,7 +143,7 @@ async fn what_makes_no_sense_is_refused_with_what_would() {
 }
 
 #[tokio::test]
-async fn while_paused_nothing_that_acts_is_taken_and_everybody_sees_why() {
+async fn acting_commands_are_refused_while_paused() {
     let counter = Counter::new();
     furnished(&counter).await;
     let paused = counter.post(Who::Admin, "/api/pause", r#"{"reason":"Jenkins moves"}"#).await.json();
@@ -157,7 +157,7 @@ async fn while_paused_nothing_that_acts_is_taken_and_everybody_sees_why() {
 }
 
 #[tokio::test]
-async fn a_hundred_commands_are_taken_and_a_hundred_and_one_are_not() {
+async fn batch_accepts_at_most_100_commands() {
     let counter = Counter::new();
     furnished(&counter).await;
     let batch = |count: usize| {
@@ -188,7 +188,7 @@ async fn a_hundred_commands_are_taken_and_a_hundred_and_one_are_not() {
 }
 
 #[tokio::test]
-async fn a_sweep_is_pending_before_anybody_is_told_and_then_asked_for_on_the_bus() {
+async fn sweep_request_is_stored_before_it_is_published() {
     let counter = Counter::new();
     furnished(&counter).await;
     let body = r#"{"repo":"shop","pr_number":1,"dry_run":true}"#;
@@ -219,7 +219,7 @@ async fn a_sweep_is_pending_before_anybody_is_told_and_then_asked_for_on_the_bus
 }
 
 #[tokio::test]
-async fn who_asks_twice_for_the_same_is_granted_once_and_the_first_run_says_so() {
+async fn repeated_sweep_requests_are_coalesced() {
     let counter = Counter::new();
     furnished(&counter).await;
     let body = r#"{"repo":"SHOP","pr_number":1}"#;
@@ -244,7 +244,7 @@ async fn who_asks_twice_for_the_same_is_granted_once_and_the_first_run_says_so()
 }
 
 #[tokio::test]
-async fn over_the_limit_of_the_day_a_request_is_refused_and_everything_is_not() {
+async fn sweep_request_over_the_daily_limit_is_refused() {
     let policies = domain::policy::Policies::parse("mode = \"act\"\ntriggers.per_repo_per_day = 2").unwrap();
     let options = crate::harness::Options { policies, ..crate::harness::Options::default() };
     let counter = Counter::on(testbed::MemoryStore::new(), options);

@@ -48,7 +48,7 @@ fn messages(counter: &Shared) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_command_of_the_api_is_carried_out_once_however_often_its_message_comes() {
+async fn api_command_runs_once_despite_redelivery() {
     let (stage, counter, pr, path) = together().await;
     let asked =
         counter.post(Who::Operator, &format!("{path}/command"), r#"{"command":"/hold","args":"a freeze"}"#).await;
@@ -74,7 +74,7 @@ async fn a_command_of_the_api_is_carried_out_once_however_often_its_message_come
 
 /// The procedure for what was given up: a person says `/resume` by the API, and Suture takes it back with fresh budgets.
 #[tokio::test]
-async fn what_was_given_up_is_taken_back_by_the_api() {
+async fn escalated_pull_request_is_resumed_by_the_api() {
     let (stage, counter, pr, path) = together().await;
     stage.fakes().force(Fault::RealTestFailure, &pr);
     let sweep = sweep(&stage, "mode = \"act\"");
@@ -103,7 +103,7 @@ async fn what_was_given_up_is_taken_back_by_the_api() {
 }
 
 #[tokio::test]
-async fn a_sweep_that_was_asked_for_is_found_by_the_reconciler_under_its_name() {
+async fn requested_sweep_runs_in_the_reconciler_under_its_run_id() {
     let (stage, counter, ..) = together().await;
     let asked = counter.post(Who::Operator, "/api/reconciler/run", "").await.json();
     let id = asked["run_id"].as_str().unwrap();
@@ -136,7 +136,7 @@ fn shown(body: &str, begins: &str) -> Vec<u64> {
 }
 
 #[tokio::test]
-async fn the_status_issue_shows_the_numbers_of_the_overview() {
+async fn status_issue_shows_the_overview_counts() {
     let (stage, counter, pr, _) = together().await;
     for _ in 0..3 {
         stage.open_and_deliver(NewPullRequest::default()).await;
@@ -172,7 +172,7 @@ async fn the_status_issue_shows_the_numbers_of_the_overview() {
 }
 
 #[tokio::test]
-async fn github_is_asked_and_nothing_is_changed_by_it() {
+async fn live_status_query_does_not_change_the_record() {
     let (stage, counter, pr, path) = together().await;
     stage.fakes().advance(SignedDuration::from_mins(1));
     let before = stage.record(&pr).await;

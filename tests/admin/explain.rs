@@ -28,7 +28,7 @@ async fn stopped_after(facts: usize) -> Value {
 }
 
 #[tokio::test]
-async fn each_state_is_explained_in_one_sentence() {
+async fn explain_has_one_sentence_per_state() {
     let mut said = Vec::new();
     for facts in [1, 2, 7, 8, 9, 10, 11, 12] {
         let explained = stopped_after(facts).await;
@@ -53,7 +53,7 @@ MERGED | – NO_ACTION | It is merged.";
 }
 
 #[tokio::test]
-async fn an_explanation_has_evidence_the_next_action_budgets_and_what_a_person_could_do() {
+async fn explain_shows_evidence_next_action_budgets_and_commands() {
     let counter = Counter::new();
     furnished(&counter).await;
     counter.clock.set(minute(35));
@@ -72,7 +72,7 @@ async fn an_explanation_has_evidence_the_next_action_budgets_and_what_a_person_c
 }
 
 #[tokio::test]
-async fn what_is_spent_held_escalated_or_only_observed_is_said() {
+async fn explain_names_spent_budget_hold_escalation_and_observe_mode() {
     let counter = Counter::new();
     counter.hear(&opened(&pr(1), "d1", start())).await;
     let engine = counter.admin.engine();

@@ -51,18 +51,18 @@ async fn the_numbers_are_told_with_their_formulas<S: Store + 'static>(store: S) 
 }
 
 #[tokio::test]
-async fn the_numbers_are_told_with_their_formulas_on_memory() {
+async fn insights_include_their_formulas_in_memory() {
     the_numbers_are_told_with_their_formulas(MemoryStore::new()).await;
 }
 
 #[tokio::test]
-async fn the_numbers_are_told_with_their_formulas_on_dynoxide() {
+async fn insights_include_their_formulas_on_dynoxide() {
     let rig = Dynoxide::in_memory().await;
     the_numbers_are_told_with_their_formulas(rig.store().await).await;
 }
 
 #[tokio::test]
-async fn a_scope_sees_its_own_numbers_and_no_others() {
+async fn insights_are_limited_to_the_keys_scope() {
     let counter = Counter::new();
     furnished(&counter).await;
     let web = counter.get(Who::WebViewer, "/api/insights").await;
@@ -82,7 +82,7 @@ async fn a_scope_sees_its_own_numbers_and_no_others() {
 
 /// A day with more events than are read says so, and costs no more than the others.
 #[tokio::test]
-async fn a_day_that_is_too_busy_is_read_in_part_and_says_so() {
+async fn insights_mark_days_that_are_read_in_part() {
     let counter = Counter::new();
     furnished(&counter).await;
     let (store, now) = (counter.store(), minute(20));

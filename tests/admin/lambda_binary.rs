@@ -31,7 +31,7 @@ fn gateway_event(path: &str, key: Option<&str>) -> Value {
 /// After a change to a function, its release binary is built here first: that takes minutes, and is why this program at times
 /// runs for so much longer than it does otherwise. `SUTURE_PROFILE=dev` saves them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_release_binary_answers_gateway_events() {
+async fn release_binary_answers_gateway_events() {
     let dynamo = Dynoxide::in_memory().await;
     let names = fresh_names();
     let engine = Engine::new(dynamo.store_on(names.clone()).await, RecordingPublisher::default(), acting());

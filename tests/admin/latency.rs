@@ -28,7 +28,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
 /// read one after the other. The two are asked in turns, so that what else the machine does hits both; on a machine that is
 /// busy with other builds single answers come late all the same, so against the one Query what is asserted is the median.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_status_costs_little_more_than_reading_its_rows() {
+async fn status_costs_little_more_than_reading_its_rows() {
     let rig = Dynoxide::in_memory().await;
     let names = local_aws::fresh_names();
     let counter = Counter::on(rig.store_on(names.clone()).await, Options::default());

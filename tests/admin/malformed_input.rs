@@ -8,7 +8,7 @@ use crate::furnished;
 use crate::harness::{Counter, Options, Who};
 
 #[tokio::test]
-async fn paths_cannot_be_tricked() {
+async fn malformed_paths_are_refused() {
     let counter = Counter::new();
     furnished(&counter).await;
     let long = "x".repeat(5000);
@@ -50,7 +50,7 @@ async fn paths_cannot_be_tricked() {
 }
 
 #[tokio::test]
-async fn queries_cannot_be_tricked() {
+async fn malformed_query_strings_are_refused() {
     let counter = Counter::new();
     furnished(&counter).await;
     for path in [
@@ -85,7 +85,7 @@ async fn queries_cannot_be_tricked() {
 }
 
 #[tokio::test]
-async fn bodies_have_a_size_and_a_shape() {
+async fn oversized_and_malformed_bodies_are_refused() {
     let counter = Counter::new();
     furnished(&counter).await;
     let command = "/api/pr/shop/1/command";
@@ -106,7 +106,7 @@ async fn bodies_have_a_size_and_a_shape() {
 }
 
 #[tokio::test]
-async fn a_store_that_is_gone_is_a_503_that_names_nothing_inside() {
+async fn store_outage_returns_503_without_internal_names() {
     let counter = Counter::on(FaultStore::<MemoryStore>::default(), Options::default());
     // The limit of the key is asked first. Then it answers, so that what comes after it is asked too.
     for unanswered in [&[""][..], &["get ", "write ", "query "]] {
@@ -144,7 +144,7 @@ async fn a_store_that_is_gone_is_a_503_that_names_nothing_inside() {
 }
 
 #[tokio::test]
-async fn each_request_leaves_one_line_with_who_what_and_how_long() {
+async fn each_request_logs_one_line_with_key_route_and_duration() {
     let counter = Counter::new();
     furnished(&counter).await;
     counter.get(Who::Viewer, "/api/pr/shop/1/status?x=1").await;

@@ -16,7 +16,7 @@ fn root() -> PathBuf {
 }
 
 #[test]
-fn the_description_in_the_repository_is_current() {
+fn openapi_document_in_the_repository_is_current() {
     let path = root().join("docs/openapi.json");
     let current = format!("{}\n", serde_json::to_string_pretty(&admin::openapi()).unwrap());
     let committed = std::fs::read_to_string(&path).unwrap_or_default();
@@ -28,7 +28,7 @@ fn the_description_in_the_repository_is_current() {
 }
 
 #[tokio::test]
-async fn every_described_path_answers_and_asks_for_its_key() {
+async fn every_documented_path_exists_and_requires_its_key() {
     let counter = Counter::new();
     let described = serde_json::to_value(admin::openapi()).unwrap();
     for (path, item) in described["paths"].as_object().unwrap() {
@@ -53,7 +53,7 @@ async fn serve(router: axum::Router) -> (String, tokio::task::JoinHandle<()>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn schemathesis_finds_nothing() {
+async fn schemathesis_finds_no_violations() {
     let policies =
         domain::policy::Policies::parse("mode = \"act\"\nlimits.api_requests_per_minute_per_key = 100000").unwrap();
     let dlq = DeadLetterQueue::Local(Arc::new(LocalDeadLetters::new(|_| {})));

@@ -32,7 +32,7 @@ async fn healed<S: Store + 'static>(counter: &Counter<S>) {
 
 /// The vulnerability that was read together with the record is the one the record names, also when that has changed.
 #[tokio::test]
-async fn a_status_asked_for_again_costs_less_and_says_the_same() {
+async fn repeated_status_query_costs_less_and_returns_the_same() {
     let counter = Counter::new();
     furnished(&counter).await;
     let ask = async || {
@@ -115,18 +115,18 @@ async fn the_overview_is_all_of_it<S: Store + 'static>(store: S) {
 }
 
 #[tokio::test]
-async fn the_overview_in_memory() {
+async fn overview_in_memory() {
     the_overview_is_all_of_it(MemoryStore::new()).await;
 }
 
 #[tokio::test]
-async fn the_overview_on_dynoxide() {
+async fn overview_on_dynoxide() {
     let rig = Dynoxide::in_memory().await;
     the_overview_is_all_of_it(rig.store().await).await;
 }
 
 #[tokio::test]
-async fn what_was_counted_is_believed_for_five_seconds() {
+async fn overview_is_cached_for_five_seconds() {
     let counter = Counter::new();
     furnished(&counter).await;
     let first = counter.get(Who::Viewer, "/api/overview").await.json();
@@ -209,7 +209,7 @@ async fn lists_on_dynoxide() {
 }
 
 #[tokio::test]
-async fn a_place_in_another_scopes_list_leads_nowhere() {
+async fn cursor_of_another_scope_is_refused() {
     let counter = Counter::new();
     furnished(&counter).await;
     let page = counter.get(Who::Admin, "/api/prs?limit=1&repo=shop").await.json();
@@ -257,18 +257,18 @@ async fn a_status_says_where_it_stands<S: Store + 'static>(store: S) {
 }
 
 #[tokio::test]
-async fn a_status_in_memory() {
+async fn status_in_memory() {
     a_status_says_where_it_stands(MemoryStore::new()).await;
 }
 
 #[tokio::test]
-async fn a_status_on_dynoxide() {
+async fn status_on_dynoxide() {
     let rig = Dynoxide::in_memory().await;
     a_status_says_where_it_stands(rig.store().await).await;
 }
 
 #[tokio::test]
-async fn the_export_is_a_line_an_event_in_order() {
+async fn export_has_one_line_per_event_in_order() {
     let counter = Counter::new();
     furnished(&counter).await;
     let export = counter.get(Who::Admin, "/api/export/events?from=2036-03-03T09:00:00Z&to=2036-03-03T09:14:00Z").await;

@@ -37,7 +37,7 @@ async fn moved(counter: &Counter<MemoryStore>, states: &[RunState]) {
 }
 
 #[tokio::test]
-async fn a_claim_that_is_cancelled_gives_its_budget_back() {
+async fn cancelled_run_refunds_its_budget() {
     let counter = Counter::new();
     furnished(&counter).await;
     claimed(&counter).await;
@@ -51,7 +51,7 @@ async fn a_claim_that_is_cancelled_gives_its_budget_back() {
 }
 
 #[tokio::test]
-async fn only_what_awaits_approval_is_approved_or_rejected() {
+async fn only_runs_awaiting_approval_can_be_approved_or_rejected() {
     let counter = Counter::new();
     furnished(&counter).await;
     claimed(&counter).await;
@@ -79,7 +79,7 @@ async fn only_what_awaits_approval_is_approved_or_rejected() {
 }
 
 #[tokio::test]
-async fn a_run_that_no_record_waits_for_ends_all_the_same() {
+async fn cancel_ends_a_run_without_an_owning_record() {
     let counter = Counter::new();
     furnished(&counter).await;
     claimed(&counter).await;
@@ -98,7 +98,7 @@ async fn a_run_that_no_record_waits_for_ends_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_sweep_that_has_not_begun_is_cancelled_at_once() {
+async fn pending_sweep_is_cancelled_at_once() {
     let counter = Counter::new();
     furnished(&counter).await;
     let asked = counter.post(Who::Operator, "/api/reconciler/run", "").await.json();
@@ -112,7 +112,7 @@ async fn a_sweep_that_has_not_begun_is_cancelled_at_once() {
 }
 
 #[tokio::test]
-async fn dead_messages_are_shown_with_their_reason_and_sent_back() {
+async fn dead_letters_are_listed_with_their_reason_and_redriven() {
     let parked = Arc::new(LocalDeadLetters::new(|_| {}));
     let options = Options { dlq: DeadLetterQueue::Local(Arc::clone(&parked)), ..Options::default() };
     let counter = Counter::on(MemoryStore::new(), options);
@@ -129,7 +129,7 @@ async fn dead_messages_are_shown_with_their_reason_and_sent_back() {
 }
 
 #[tokio::test]
-async fn the_breaker_is_shown_and_reset() {
+async fn breaker_is_shown_and_reset() {
     let policies = Policies::parse("mode = \"act\"\nbreaker.minimum_actions = 1").unwrap();
     let counter = Counter::on(MemoryStore::new(), Options { policies, ..Options::default() });
     counter.clock.set(minute(20));

@@ -8,7 +8,7 @@ use testbed::Testbed;
 
 /// All 1,024 ways in which ten messages can be good or bad.
 #[tokio::test]
-async fn exactly_the_failed_ones_come_back() {
+async fn batch_returns_only_failed_messages() {
     let stage = Testbed::quiet();
     let good = QueueMessage::Chore(Task::Redeliver { delivery: 1 }).to_json().unwrap();
     let log = MetricLog::writing_to(std::io::sink());
@@ -30,7 +30,7 @@ async fn exactly_the_failed_ones_come_back() {
 
 /// Why a message is poison stands in the log, for whoever looks into the dead-letter queue.
 #[tokio::test]
-async fn poison_is_logged_with_a_readable_reason() {
+async fn invalid_message_is_logged_with_its_reason() {
     let stage = Testbed::quiet();
     let written = tests::Written::default();
     let mut message = SqsMessage::default();
@@ -49,7 +49,7 @@ async fn poison_is_logged_with_a_readable_reason() {
 
 /// The clock shows 50 s more each time it is read: the first message is handled, and the others go back.
 #[tokio::test]
-async fn messages_without_time_left_go_back() {
+async fn messages_past_the_deadline_return_to_the_queue() {
     let stage = Testbed::quiet();
     let good = QueueMessage::Chore(Task::Redeliver { delivery: 1 }).to_json().unwrap();
     let mut batch = SqsEvent::default();

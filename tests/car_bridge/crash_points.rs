@@ -184,7 +184,7 @@ fn assert_once(stage: &Testbed, pr: &FakePrId, scenario: &Scenario, at: &str) {
 /// The simulation's seed 1575 of five pull requests: the queue had given one message to two workers; the first was slow, and the
 /// second took what it was working on for left behind.
 #[tokio::test(start_paused = true)]
-async fn a_second_worker_carried_out_what_the_first_was_slow_at() {
+async fn second_worker_does_not_repeat_a_slow_workers_remedy() {
     let mut points = 0;
     for scenario in SCENARIOS {
         for call in 1.. {
@@ -211,7 +211,7 @@ async fn a_second_worker_carried_out_what_the_first_was_slow_at() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_call_of_every_remedy_may_be_the_last() {
+async fn remedy_runs_once_when_interrupted_at_any_call() {
     let mut points: BTreeMap<&str, usize> = BTreeMap::new();
     for scenario in SCENARIOS {
         for how in CallFault::CRASHES {

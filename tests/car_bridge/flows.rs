@@ -19,7 +19,7 @@ async fn kinds(stage: &Testbed, pr: &FakePrId) -> Vec<EventKind> {
 }
 
 #[tokio::test]
-async fn a_developer_rebuilds_before_the_reconciler_acts() {
+async fn developer_rebuild_runs_before_the_reconciler() {
     let stage = Testbed::quiet();
     let pr = stuck(&stage, Fault::AgentLost, 30).await;
     assert_eq!(stage.record(&pr).await.state, State::ChecksFailed);
@@ -42,7 +42,7 @@ async fn a_developer_rebuilds_before_the_reconciler_acts() {
 }
 
 #[tokio::test]
-async fn an_engineer_rebuilds_fifteen_after_an_outage() {
+async fn batch_rebuild_after_outage_heals_fifteen_pull_requests() {
     let stage = Testbed::quiet();
     let mut prs = Vec::new();
     for _ in 0..15 {

@@ -20,7 +20,7 @@ fn reruns(stage: &Testbed) -> usize {
 }
 
 #[tokio::test]
-async fn failed_jobs_of_github_actions_are_run_again() {
+async fn rebuild_reruns_failed_github_actions_jobs() {
     let stage = actions();
     let pr = stuck(&stage, Fault::AgentLost, 30).await;
     assert_eq!(stage.record(&pr).await.state, State::ChecksFailed);
@@ -37,7 +37,7 @@ async fn failed_jobs_of_github_actions_are_run_again() {
 }
 
 #[tokio::test]
-async fn a_workflow_at_work_is_left_alone() {
+async fn rebuild_is_rejected_while_the_workflow_is_running() {
     let stage = actions();
     let pr = stuck(&stage, Fault::AgentLost, 30).await;
     // Somebody was faster, and nobody has told us yet.
@@ -51,7 +51,7 @@ async fn a_workflow_at_work_is_left_alone() {
 
 /// Our worker died after GitHub had accepted: the run that was begun since is ours.
 #[tokio::test]
-async fn a_rerun_whose_answer_was_lost_is_known_again() {
+async fn rebuild_recognises_its_rerun_after_a_lost_response() {
     let stage = actions();
     let pr = stuck(&stage, Fault::AgentLost, 30).await;
     tests::claim_in(&stage, &pr, "run-1").await;
@@ -64,7 +64,7 @@ async fn a_rerun_whose_answer_was_lost_is_known_again() {
 }
 
 #[tokio::test]
-async fn a_check_that_belongs_to_somebody_else_is_refused_and_a_person_is_told_what_to_set() {
+async fn rebuild_of_another_apps_check_fails_and_names_the_setting() {
     // Jenkins' App owns its check run: GitHub answers 403 when we ask for it.
     let stage = Testbed::configured("mode = \"act\"\nrebuild.via = \"github\"", |settings| {
         settings.repos =
@@ -82,7 +82,7 @@ async fn a_check_that_belongs_to_somebody_else_is_refused_and_a_person_is_told_w
 }
 
 #[tokio::test]
-async fn an_order_is_written_down_with_its_queue_item() {
+async fn jenkins_trigger_stores_its_queue_item() {
     let stage = Testbed::configured("mode = \"act\"", |settings| {
         settings.repos =
             vec![RepoSettings { reports: JenkinsReporting::CheckRun, ..RepoSettings::new("acme/payments") }];

@@ -32,7 +32,7 @@ pub(crate) async fn stuck(stage: &Testbed, fault: Fault, minutes: i64) -> FakePr
 }
 
 #[tokio::test]
-async fn a_life_without_faults_needs_nobody() {
+async fn pull_request_without_faults_merges_unaided() {
     let stage = Testbed::quiet();
     let pr = stage.open_and_deliver(NewPullRequest::default()).await;
     stage.pass(120).await;
@@ -41,7 +41,7 @@ async fn a_life_without_faults_needs_nobody() {
 }
 
 #[tokio::test]
-async fn checks_that_never_started_are_started() {
+async fn rebuild_starts_checks_that_never_started() {
     let stage = Testbed::quiet();
     let pr = stuck(&stage, Fault::JenkinsDeaf, 10).await;
     assert_eq!(stage.record(&pr).await.state, State::Created);
@@ -56,7 +56,7 @@ async fn checks_that_never_started_are_started() {
 }
 
 #[tokio::test]
-async fn a_sleeping_bot_is_woken_once_however_often_the_message_comes() {
+async fn bot_is_retriggered_once_despite_redelivery() {
     for (fault, state) in [
         (Fault::PolicyAsleep, State::PolicyEvaluating),
         (Fault::ApproverAsleep, State::PolicyPassed),
@@ -78,7 +78,7 @@ async fn a_sleeping_bot_is_woken_once_however_often_the_message_comes() {
 }
 
 #[tokio::test]
-async fn a_bot_may_be_woken_by_a_label_or_a_comment() {
+async fn bot_is_retriggered_by_label_or_comment() {
     for (wake, with, action) in
         [("label", "wake-up", AuditedAction::LabelAdded), ("comment", "/policy check", AuditedAction::CommentCreated)]
     {
@@ -105,7 +105,7 @@ async fn a_bot_may_be_woken_by_a_label_or_a_comment() {
 }
 
 #[tokio::test]
-async fn a_head_that_moved_gets_nothing_and_the_budget_comes_back() {
+async fn moved_head_cancels_the_run_and_refunds_the_budget() {
     let stage = Testbed::quiet();
     let pr = stuck(&stage, Fault::JenkinsDeaf, 10).await;
     tests::claim_in(&stage, &pr, "run-1").await;
@@ -122,7 +122,7 @@ async fn a_head_that_moved_gets_nothing_and_the_budget_comes_back() {
 }
 
 #[tokio::test]
-async fn pause_observe_and_an_open_breaker_drop_what_sweeps_claimed() {
+async fn pause_and_open_breaker_reject_claimed_runs() {
     let stage = Testbed::quiet();
     let pr = stuck(&stage, Fault::JenkinsDeaf, 10).await;
     tests::claim_in(&stage, &pr, "run-1").await;
@@ -215,7 +215,7 @@ fn resent(pr: &PrId, run: &RunId, stage: &Testbed) -> QueueMessage {
 }
 
 #[tokio::test]
-async fn a_conflict_is_closed_asked_for_afresh_and_linked_both_ways() {
+async fn close_and_reopen_links_old_and_new_pull_request() {
     let stage = Testbed::quiet();
     let pr = stage.open_and_deliver(NewPullRequest::default()).await;
     stage.pass(1).await;
@@ -236,7 +236,7 @@ async fn a_conflict_is_closed_asked_for_afresh_and_linked_both_ways() {
 }
 
 #[tokio::test]
-async fn a_replacement_that_is_heard_of_before_the_closing_is_linked_when_the_closing_is_heard() {
+async fn replacement_opened_before_the_close_event_is_linked() {
     let stage = Testbed::quiet();
     let pr = stage.open_and_deliver(NewPullRequest::default()).await;
     stage.pass(1).await;
@@ -264,7 +264,7 @@ async fn a_replacement_that_is_heard_of_before_the_closing_is_linked_when_the_cl
 }
 
 #[tokio::test]
-async fn a_repository_that_is_first_heard_of_through_the_queue_is_in_the_list_at_once() {
+async fn repository_first_seen_on_the_queue_is_registered() {
     let stage = Testbed::quiet();
     let pr: PrId = "acme/quiet-corner#7".parse().unwrap();
     let fact = QueueMessage::Fact(Box::new(tests::opened(&pr, "late-opening", stage.now())));
@@ -275,7 +275,7 @@ async fn a_repository_that_is_first_heard_of_through_the_queue_is_in_the_list_at
 }
 
 #[tokio::test]
-async fn poison_comes_back_with_a_reason_and_chores_are_done() {
+async fn invalid_message_is_retryable_and_names_the_reason() {
     let stage = Testbed::quiet();
     for (body, reason) in [
         ("{", "the message is not JSON"),
@@ -291,7 +291,7 @@ async fn poison_comes_back_with_a_reason_and_chores_are_done() {
 }
 
 #[tokio::test]
-async fn a_branch_that_is_behind_is_updated_on_the_head_it_was_decided_on() {
+async fn update_branch_updates_a_stale_head_once() {
     let stage = Testbed::quiet();
     let pr = stage.open_and_deliver(NewPullRequest::default()).await;
     stage.pass(1).await;
@@ -309,7 +309,7 @@ async fn a_branch_that_is_behind_is_updated_on_the_head_it_was_decided_on() {
 }
 
 #[tokio::test]
-async fn nothing_to_merge_is_said_and_a_conflict_fails_for_good() {
+async fn update_branch_rejects_current_head_and_fails_on_conflict() {
     let stage = Testbed::quiet();
     let pr = stage.open_and_deliver(NewPullRequest::default()).await;
     stage.pass(1).await;
@@ -330,7 +330,7 @@ async fn nothing_to_merge_is_said_and_a_conflict_fails_for_good() {
 }
 
 #[tokio::test]
-async fn policy_bot_and_the_sod_validator_are_asked_again() {
+async fn recheck_sod_publishes_one_sod_check_request() {
     let stage = Testbed::quiet();
     let pr = stuck(&stage, Fault::SodTiming, 60).await;
     let record = stage.record(&pr).await;

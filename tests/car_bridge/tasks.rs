@@ -34,7 +34,7 @@ fn check_run(stage: &Testbed, pr: &FakePrId, title: &str, summary: &str, as_of: 
 }
 
 #[tokio::test]
-async fn a_reaction_twice_is_one() {
+async fn reaction_is_added_once() {
     let (stage, pr, id) = open().await;
     let comment = stage.fakes().person_comments(&pr, "maria", "hello").unwrap();
     let chore = Task::React { repo: id.repo.clone(), subject: format!("IC_{comment}"), reaction: Reaction::Rocket };
@@ -50,7 +50,7 @@ async fn a_reaction_twice_is_one() {
 }
 
 #[tokio::test]
-async fn a_comment_is_known_by_its_marker() {
+async fn comment_is_deduplicated_by_its_marker() {
     let (stage, pr, id) = open().await;
     let chore = |marker: &str| Task::Comment {
         pr: id.clone(),
@@ -67,7 +67,7 @@ async fn a_comment_is_known_by_its_marker() {
 }
 
 #[tokio::test]
-async fn a_check_run_is_posted_on_change_only_and_never_taken_back() {
+async fn check_run_is_updated_on_change_only_and_never_by_older_text() {
     let (stage, pr, _) = open().await;
     let chore = |title: &str, summary: &str, minute: i64| check_run(&stage, &pr, title, summary, tests::minute(minute));
     assert!(matches!(handled(&stage, &chore("Waiting", "for Policy Bot", 1)).await, MessageOutcome::Done(_)));
@@ -88,7 +88,7 @@ async fn a_check_run_is_posted_on_change_only_and_never_taken_back() {
 }
 
 #[tokio::test]
-async fn without_an_app_there_is_no_check_run_and_no_call() {
+async fn check_run_needs_an_app_and_makes_no_call_without_one() {
     let stage = Testbed::quiet();
     let pr = stage.open_and_deliver(NewPullRequest::default()).await;
     stage.faults.plan(usize::MAX, CallFault::Before);
@@ -150,7 +150,7 @@ fn tending(stage: &Testbed, repo: RepoName, since: Timestamp) -> Task {
 
 /// The simulation's seed 435 of five pull requests: neither worker found the comment that the other was about to write.
 #[tokio::test]
-async fn one_message_with_two_workers_at_once_was_said_twice() {
+async fn concurrent_workers_post_once() {
     let (stage, pr, id) = open().await;
     let since = stage.now();
     let shown = check_run(&stage, &pr, "Waiting", "for Policy Bot", since);
@@ -176,7 +176,7 @@ async fn one_message_with_two_workers_at_once_was_said_twice() {
 
 /// A lease that was kept after a failure kept the next try from saying anything: five tries later the message was dead.
 #[tokio::test]
-async fn what_could_not_be_said_may_be_tried_again_at_once() {
+async fn failed_task_releases_its_lease_for_the_retry() {
     let mut points = 0;
     for kind in 0..3 {
         for call in 1.. {
@@ -214,7 +214,7 @@ async fn what_could_not_be_said_may_be_tried_again_at_once() {
 }
 
 #[tokio::test]
-async fn two_messages_at_once_write_one_issue() {
+async fn concurrent_messages_open_one_issue() {
     let (stage, _, id) = open().await;
     let issue = Box::new(own_issue("All is well.", stage.now()));
     let body = QueueMessage::Chore(Task::Issue { repo: id.repo, issue }).to_json().unwrap();
@@ -231,7 +231,7 @@ async fn two_messages_at_once_write_one_issue() {
 }
 
 #[tokio::test]
-async fn an_issue_of_ours_is_edited_on_change_only_and_never_taken_back() {
+async fn managed_issue_is_edited_on_change_only_and_never_by_older_text() {
     let (stage, _, id) = open().await;
     let chore = |body: &str, minute: i64| Task::Issue {
         repo: id.repo.clone(),
@@ -255,7 +255,7 @@ async fn an_issue_of_ours_is_edited_on_change_only_and_never_taken_back() {
 }
 
 #[tokio::test]
-async fn an_issue_that_is_not_where_it_was_is_left_alone() {
+async fn issue_task_skips_moved_held_or_answered_issues() {
     let (stage, _, id) = open().await;
     let (ask, tend) = (asking(&stage, id.repo.clone()), tending(&stage, id.repo.clone(), stage.now()));
     let places: Vec<FakePrId> = stage.fakes().issues().map(|(place, _)| place).collect();
@@ -287,7 +287,7 @@ async fn an_issue_that_is_not_where_it_was_is_left_alone() {
 }
 
 #[tokio::test]
-async fn peoples_labels_are_not_touched_even_if_a_message_says_so() {
+async fn issue_task_never_removes_user_labels() {
     let (stage, _, id) = open().await;
     let chore = tending(&stage, id.repo, stage.now());
     let place = stage.fakes().issues().next().unwrap().0;
@@ -301,7 +301,7 @@ async fn peoples_labels_are_not_touched_even_if_a_message_says_so() {
 
 /// The process dies, or loses the answer, at each call of each chore; then the message comes again.
 #[tokio::test(start_paused = true)]
-async fn every_call_of_every_chore_may_be_the_last() {
+async fn task_runs_once_when_interrupted_at_any_call() {
     let mut points = 0;
     for what in ["react", "comment", "check run", "issue", "ask", "tend"] {
         for how in CallFault::CRASHES {
@@ -350,7 +350,7 @@ async fn every_call_of_every_chore_may_be_the_last() {
 }
 
 #[tokio::test]
-async fn what_github_does_not_want_now_waits_on_the_queue_and_is_not_lost() {
+async fn rate_limited_task_is_requeued() {
     let (stage, _, id) = open().await;
     let until = stage.now() + SignedDuration::from_mins(5);
     guards::set_not_before(&stage.store, "github", until, stage.now()).await.unwrap();

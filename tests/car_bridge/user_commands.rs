@@ -20,7 +20,7 @@ fn reactions(stage: &Testbed) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_rebuild_asked_for_in_a_comment_is_seen_done_and_not_counted() {
+async fn rebuild_comment_gets_reactions_and_spends_no_budget() {
     let stage = Testbed::quiet();
     let pr = stuck(&stage, Fault::JenkinsDeaf, 10).await;
     stage.fakes().person_comments(&pr, "maria", "/rebuild");
@@ -32,7 +32,7 @@ async fn a_rebuild_asked_for_in_a_comment_is_seen_done_and_not_counted() {
 }
 
 #[tokio::test]
-async fn who_may_not_is_told_once_what_it_takes() {
+async fn unauthorized_command_is_answered_once_with_the_required_permission() {
     let stage = Testbed::quiet();
     let pr = stage.open_and_deliver(NewPullRequest::default()).await;
     stage.fakes().person_comments(&pr, "danny", "/cancel");
@@ -50,7 +50,7 @@ async fn who_may_not_is_told_once_what_it_takes() {
 }
 
 #[tokio::test]
-async fn a_command_that_makes_no_sense_is_answered_with_what_would() {
+async fn invalid_command_is_answered_with_the_valid_ones() {
     let stage = Testbed::quiet();
     let pr = stage.open_and_deliver(NewPullRequest::default()).await;
     stage.fakes().person_comments(&pr, "maria", "/merge");
@@ -78,7 +78,7 @@ async fn status_and_explain_are_answered_in_a_comment() {
 }
 
 #[tokio::test]
-async fn cancel_closes_for_good() {
+async fn cancel_closes_the_pull_request_and_abandons_the_vulnerability() {
     let stage = Testbed::quiet();
     let pr = stage.open_and_deliver(NewPullRequest::default()).await;
     stage.fakes().person_comments(&pr, "maria", "/cancel");
@@ -94,7 +94,7 @@ async fn cancel_closes_for_good() {
 }
 
 #[tokio::test]
-async fn hold_and_resume_set_a_flag() {
+async fn hold_and_resume_set_and_clear_the_hold_flag() {
     let stage = Testbed::quiet();
     let pr = stage.open_and_deliver(NewPullRequest::default()).await;
     stage.fakes().person_comments(&pr, "maria", "/hold release freeze");
@@ -106,7 +106,7 @@ async fn hold_and_resume_set_a_flag() {
 }
 
 #[tokio::test]
-async fn what_needs_an_approval_waits_for_it() {
+async fn run_requiring_approval_waits_for_approve() {
     let stage = Testbed::configured("mode = \"act\"\npolicy.approval_required = [\"rebuild\"]", |_| {});
     let pr = stuck(&stage, Fault::JenkinsDeaf, 10).await;
     tests::claim_in(&stage, &pr, "run-1").await;
@@ -123,7 +123,7 @@ async fn what_needs_an_approval_waits_for_it() {
 }
 
 #[tokio::test]
-async fn too_many_commands_are_too_many() {
+async fn commands_over_the_hourly_limit_are_refused() {
     let stage = Testbed::configured("mode = \"act\"\nlimits.commands_per_person_per_hour = 2", |_| {});
     let pr = stage.open_and_deliver(NewPullRequest::default()).await;
     for _ in 0..3 {

@@ -49,7 +49,7 @@ async fn within_limit<T>(call: impl Future<Output = T>) -> T {
 }
 
 #[tokio::test]
-async fn a_silent_dynamodb_is_given_up() {
+async fn dynamodb_call_times_out() {
     let names = TableNames { state: "suture-state".to_owned(), events: "suture-events".to_owned() };
     let store = DynamoStore::new(aws_sdk_dynamodb::Client::new(&config().await), names);
     let answer = within_limit(store.get(&Key::state("BREAKER"), Timestamp::UNIX_EPOCH)).await;
@@ -57,7 +57,7 @@ async fn a_silent_dynamodb_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_silent_sqs_is_given_up() {
+async fn sqs_call_times_out() {
     let addresses =
         AwsTargets { queue_url: "http://127.0.0.1:9/queue".to_owned(), bus: "b".to_owned(), topic_arn: None };
     let outlets = AwsPublisher::new(&config().await, addresses);
@@ -76,7 +76,7 @@ async fn a_silent_sqs_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_silent_secrets_manager_is_given_up() {
+async fn secrets_manager_call_times_out() {
     let fetch = platform::aws::fetch_with(aws_sdk_secretsmanager::Client::new(&config().await));
     let answer = within_limit(fetch("suture".to_owned())).await;
     assert!(matches!(answer, Err(FetchError::Unavailable(_))), "{answer:?}");

@@ -37,7 +37,7 @@ fn all_known(stage: &Testbed) {
 }
 
 #[tokio::test]
-async fn a_branch_is_updated_once_and_every_no_has_its_name() {
+async fn update_branch_runs_once_and_names_each_refusal() {
     let stage = staged(fakes::FakeSettings::default());
     let (pr, id, head_before) = opened(&stage);
     assert_eq!(stage.github.update_branch(&id, &head_before).await, Ok(BranchUpdate::NothingToMerge));
@@ -55,7 +55,7 @@ async fn a_branch_is_updated_once_and_every_no_has_its_name() {
 }
 
 #[tokio::test]
-async fn a_comment_whose_answer_was_lost_is_found_by_its_marker() {
+async fn comment_with_a_lost_response_is_found_by_its_marker() {
     let stage = staged(fakes::FakeSettings::default());
     let (pr, id, _) = opened(&stage);
     for n in 0..120 {
@@ -76,7 +76,7 @@ async fn a_comment_whose_answer_was_lost_is_found_by_its_marker() {
 }
 
 #[tokio::test]
-async fn a_request_that_timed_out_before_it_arrived_may_have_happened_for_all_we_know() {
+async fn timed_out_write_has_an_unknown_outcome() {
     let stage = staged(fakes::FakeSettings::default());
     let (pr, id, _) = opened(&stage);
     stage.github.pull(&id).await.unwrap();
@@ -86,7 +86,7 @@ async fn a_request_that_timed_out_before_it_arrived_may_have_happened_for_all_we
 }
 
 #[tokio::test]
-async fn reactions_and_labels() {
+async fn reactions_and_labels_are_written() {
     let stage = staged(fakes::FakeSettings::default());
     let (pr, id, _) = opened(&stage);
     let comment = stage.with(|world| world.person_comments(&pr, "danny", "/rebuild")).unwrap();
@@ -114,7 +114,7 @@ async fn reactions_and_labels() {
 }
 
 #[tokio::test]
-async fn closing_a_pull_request_twice_closes_it_once() {
+async fn pull_request_is_closed_once() {
     let stage = staged(fakes::FakeSettings::default());
     let (_, id, _) = opened(&stage);
     let pull = stage.github.pull(&id).await.unwrap();
@@ -130,7 +130,7 @@ async fn closing_a_pull_request_twice_closes_it_once() {
 }
 
 #[tokio::test]
-async fn permissions_are_as_github_says() {
+async fn permissions_match_github() {
     let stage = staged(fakes::FakeSettings::default());
     for (login, expected) in [
         ("maria", Some(RepoPermission::Admin)),
@@ -143,7 +143,7 @@ async fn permissions_are_as_github_says() {
 }
 
 #[tokio::test]
-async fn what_a_base_requires_comes_from_protection_and_from_rulesets() {
+async fn required_checks_come_from_protection_and_rulesets() {
     for (protection, strict) in [
         (ProtectionSource::Classic, true),
         (ProtectionSource::Ruleset, true),
@@ -166,7 +166,7 @@ async fn what_a_base_requires_comes_from_protection_and_from_rulesets() {
 }
 
 #[tokio::test]
-async fn check_runs_of_our_own_and_of_others() {
+async fn check_runs_are_created_updated_and_listed() {
     let stage = staged(fakes::FakeSettings::default());
     let (pr, id, head) = opened(&stage);
     let run = CheckRun {
@@ -220,7 +220,7 @@ async fn issues_are_written_found_and_pinned() {
 }
 
 #[tokio::test]
-async fn an_app_sees_where_it_is_installed_and_what_was_not_delivered() {
+async fn app_lists_installations_and_failed_deliveries() {
     let stage = staged(fakes::FakeSettings::default());
     assert_eq!(stage.github.health().await.unwrap().app.unwrap().slug, "suture");
     let installations = stage.github.installations().await.unwrap();
@@ -251,7 +251,7 @@ async fn an_app_sees_where_it_is_installed_and_what_was_not_delivered() {
 }
 
 #[tokio::test]
-async fn a_token_that_expired_early_is_renewed_unseen() {
+async fn token_expired_early_is_renewed_transparently() {
     let settings = fakes::FakeSettings { token_secs: 60, ..fakes::FakeSettings::default() };
     let stage = staged(settings);
     let (_, id, _) = opened(&stage);
@@ -263,7 +263,7 @@ async fn a_token_that_expired_early_is_renewed_unseen() {
 }
 
 #[tokio::test]
-async fn a_persons_token_works_too_and_a_bad_one_is_noticed() {
+async fn personal_token_works_and_a_bad_one_is_reported() {
     let stage = Testbed::with_access(fakes::FakeSettings::default(), |access| access.credentials = token());
     let (_, id, _) = opened(&stage);
     assert_eq!(stage.github.health().await.unwrap().app, None);
@@ -275,7 +275,7 @@ async fn a_persons_token_works_too_and_a_bad_one_is_noticed() {
 }
 
 #[tokio::test]
-async fn the_worlds_limits_are_obeyed() {
+async fn client_obeys_rate_limits() {
     for fault in [Fault::ApiForbidden, Fault::ApiTooMany] {
         let stage = staged(fakes::FakeSettings::default());
         let (_, id, _) = opened(&stage);

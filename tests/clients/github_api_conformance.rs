@@ -135,7 +135,7 @@ async fn call_everything(made: &Made) -> Result<(), platform::transport::ApiErro
 }
 
 #[tokio::test]
-async fn every_request_is_one_that_github_describes() {
+async fn requests_conform_to_github_openapi() {
     let mut requests = Vec::new();
     for credentials in [app(), token()] {
         let made = made(&credentials, |request| Ok(says(200, &least(&request).to_string())));
@@ -163,7 +163,7 @@ async fn every_request_is_one_that_github_describes() {
 }
 
 #[test]
-fn a_request_that_github_does_not_describe_is_noticed() {
+fn undocumented_request_is_detected() {
     let wrong = json!([
         {"method": "PUT", "path": "/repos/a/b/pulls/1/update-branch", "query": "", "body": {"head": "x"}},
         {"method": "GET", "path": "/repos/a/b/pulls/x", "query": "", "body": null},
@@ -181,7 +181,7 @@ fn a_request_that_github_does_not_describe_is_noticed() {
 }
 
 #[test]
-fn every_document_is_valid_by_githubs_schema() {
+fn graphql_documents_are_valid_against_github_schema() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/platform/src/github/queries");
     let mut files: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();

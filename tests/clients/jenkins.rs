@@ -35,7 +35,7 @@ fn queued(stage: &Testbed) -> usize {
 }
 
 #[tokio::test]
-async fn a_build_is_started_followed_and_read() {
+async fn build_is_triggered_polled_and_read() {
     let (stage, pr, job) = failed();
     let before = stage.jenkins.builds(&job).await.unwrap();
     assert_eq!((before[0].building, before[0].result.as_deref()), (false, Some("FAILURE")));
@@ -82,7 +82,7 @@ async fn a_build_is_started_followed_and_read() {
 }
 
 #[tokio::test]
-async fn a_build_whose_answer_was_lost_is_found_before_it_is_asked_again() {
+async fn build_with_a_lost_response_is_found_before_a_retrigger() {
     let (stage, pr, job) = failed();
     let since = stage.with(|world| world.now());
     let head = head(&stage, &pr);
@@ -105,7 +105,7 @@ async fn a_build_whose_answer_was_lost_is_found_before_it_is_asked_again() {
 }
 
 #[tokio::test]
-async fn builds_are_replayed_parametrised_and_stopped() {
+async fn builds_are_replayed_parameterised_and_stopped() {
     let (stage, _, job) = failed();
     let first = BuildRef { job: job.clone(), number: 1 };
     let queued_before = queued(&stage);
@@ -130,7 +130,7 @@ async fn builds_are_replayed_parametrised_and_stopped() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_no_error_and_what_cannot_be_built_is_a_conflict() {
+async fn missing_build_is_none_and_unbuildable_job_is_a_conflict() {
     let (stage, pr, job) = built();
     let nowhere = JenkinsJob::new("acme/nothing/PR-1");
     assert_eq!(stage.jenkins.builds(&nowhere).await.unwrap(), []);
@@ -141,7 +141,7 @@ async fn what_is_not_there_is_no_error_and_what_cannot_be_built_is_a_conflict() 
 }
 
 #[tokio::test]
-async fn a_jenkins_that_cannot_be_reached_is_asked_again_and_then_called_so() {
+async fn unreachable_jenkins_is_retried_then_reported() {
     let (stage, _, job) = built();
     let looking = BuildQuery { job: &job, commit: None, since: stage.with(|world| world.now()) };
     let sent = stage.transport.count();
@@ -157,7 +157,7 @@ async fn a_jenkins_that_cannot_be_reached_is_asked_again_and_then_called_so() {
 }
 
 #[tokio::test]
-async fn a_password_needs_a_crumb_and_its_session_and_gets_a_new_one_when_that_is_over() {
+async fn password_login_uses_a_crumb_and_renews_it_after_expiry() {
     let settings = fakes::FakeSettings::default();
     let login =
         JenkinsLogin::Password { user: settings.jenkins_user.clone(), password: settings.jenkins_password.clone() };
@@ -189,7 +189,7 @@ where
 }
 
 #[tokio::test]
-async fn a_crumb_whose_session_is_over_is_replaced_once() {
+async fn expired_crumb_is_replaced_once() {
     let issued = std::sync::atomic::AtomicUsize::new(0);
     let login = JenkinsLogin::Password { user: "u".into(), password: "p".into() };
     let (jenkins, transport) = made(login, move |request| {
@@ -216,7 +216,7 @@ async fn a_crumb_whose_session_is_over_is_replaced_once() {
 }
 
 #[tokio::test]
-async fn being_sent_to_the_sign_in_page_is_no_success() {
+async fn redirect_to_the_login_page_is_an_error() {
     let login = || JenkinsLogin::Token { user: "u".into(), token: "t".into() };
     let (jenkins, _) = made(login(), |_| {
         let mut answer = says(302, "");
@@ -229,7 +229,7 @@ async fn being_sent_to_the_sign_in_page_is_no_success() {
 }
 
 #[tokio::test]
-async fn only_the_end_of_a_log_is_asked_for() {
+async fn only_the_log_tail_is_requested() {
     let login = JenkinsLogin::Token { user: "u".into(), token: "t".into() };
     let log: String = (0..10_000).map(|n| format!("line {n}\n")).collect();
     let length = log.len();

@@ -23,7 +23,7 @@ fn secs(list: &[u64]) -> Vec<Duration> {
 }
 
 #[tokio::test]
-async fn a_read_is_repeated_while_it_may_succeed_and_a_write_never() {
+async fn reads_are_retried_and_writes_are_not() {
     let left = AtomicUsize::new(2);
     let made = made(&token(), move |_| {
         let failing = left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok();
@@ -43,7 +43,7 @@ async fn a_read_is_repeated_while_it_may_succeed_and_a_write_never() {
 }
 
 #[tokio::test]
-async fn a_definitive_refusal_is_not_repeated() {
+async fn permanent_refusal_is_not_retried() {
     for (status, failure) in
         [(404, AttemptFailure::Invalid), (422, AttemptFailure::Invalid), (403, AttemptFailure::Forbidden)]
     {
@@ -54,7 +54,7 @@ async fn a_definitive_refusal_is_not_repeated() {
 }
 
 #[tokio::test]
-async fn nothing_is_asked_before_a_limit_is_over() {
+async fn no_request_is_sent_before_the_rate_limit_resets() {
     let limited = Arc::new(Mutex::new(true));
     let still = Arc::clone(&limited);
     let made = made(&token(), move |_| {
@@ -86,7 +86,7 @@ async fn nothing_is_asked_before_a_limit_is_over() {
 }
 
 #[tokio::test]
-async fn writes_are_a_second_apart_and_reads_are_not() {
+async fn writes_are_spaced_by_a_second_and_reads_are_not() {
     let made = made(&token(), |_| Ok(says(200, PULL)));
     for _ in 0..3 {
         made.github.pull(&pr(1)).await.unwrap();
@@ -115,7 +115,7 @@ fn tagged(request: &http::Request<Bytes>) -> Response<Bytes> {
 }
 
 #[tokio::test]
-async fn what_has_not_changed_is_not_sent_again() {
+async fn unchanged_response_comes_from_the_etag_cache() {
     let made = made(&token(), |request| Ok(tagged(&request)));
     let resets_at = jiff::Timestamp::from_second(1_772_442_060).unwrap();
     let first = made.github.pull(&pr(1)).await.unwrap();
@@ -155,7 +155,7 @@ async fn only_small_responses_with_an_etag_are_cached() {
 }
 
 #[tokio::test]
-async fn a_renamed_repository_is_followed_but_never_to_another_host() {
+async fn redirect_of_a_renamed_repository_is_followed_on_the_same_host_only() {
     let made = made(&token(), |request| {
         Ok(if request.uri().path().starts_with("/repos/") {
             let mut answer = says(301, "");
@@ -203,7 +203,7 @@ fn gives_tokens()
 }
 
 #[tokio::test]
-async fn an_app_gets_one_token_per_installation_and_renews_it_in_time() {
+async fn app_token_is_per_installation_and_renewed_before_expiry() {
     let made = made(&app(), gives_tokens());
     for _ in 0..3 {
         made.github.pull(&pr(1)).await.unwrap();
@@ -220,7 +220,7 @@ async fn an_app_gets_one_token_per_installation_and_renews_it_in_time() {
 }
 
 #[tokio::test]
-async fn the_apps_jwt_is_signed_once_in_eight_minutes() {
+async fn app_jwt_is_cached_for_eight_minutes() {
     let made = made(&app(), |_| {
         let mut answer = says(200, "[]");
         answer.headers_mut().insert("etag", "\"none\"".parse().unwrap());
@@ -244,7 +244,7 @@ async fn the_apps_jwt_is_signed_once_in_eight_minutes() {
 }
 
 #[tokio::test]
-async fn several_who_are_refused_with_the_same_token_all_get_the_next() {
+async fn concurrent_requests_with_a_revoked_token_share_the_next() {
     let made = made(&app(), gives_tokens());
     made.github.pull(&pr(1)).await.unwrap();
     // All four are sent with the first token, which nobody accepts for this one.
@@ -257,7 +257,7 @@ async fn several_who_are_refused_with_the_same_token_all_get_the_next() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_not_accepted_any_more_is_replaced_even_for_a_write() {
+async fn revoked_token_is_replaced_even_for_a_write() {
     let made = made(&app(), gives_tokens());
     made.github.close(&pr(9)).await.unwrap();
     let pull = "PATCH /repos/acme/shop/pulls/9";
@@ -274,7 +274,7 @@ async fn a_token_that_is_not_accepted_any_more_is_replaced_even_for_a_write() {
 }
 
 #[tokio::test]
-async fn many_at_once_ask_for_one_token_and_stay_below_the_cap() {
+async fn concurrent_requests_share_one_token_and_stay_below_the_cap() {
     let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let answers = Arc::new(gives_tokens());
     let (counted, highest) = (Arc::clone(&now), Arc::clone(&most));
@@ -301,7 +301,7 @@ async fn many_at_once_ask_for_one_token_and_stay_below_the_cap() {
 }
 
 #[test]
-fn a_key_that_is_none_is_refused_with_a_sentence() {
+fn invalid_private_key_is_refused_with_an_explanation() {
     let error = Credentials::app(1, "-----BEGIN nonsense").unwrap_err();
     assert!(error.to_string().starts_with("the App's private key is not an RSA key in PEM form"), "{error}");
     let printed = format!("{:?} {:?}", app(), token());
@@ -320,7 +320,7 @@ fn real(port: u16) -> GitHub {
 }
 
 #[tokio::test]
-async fn over_a_real_socket_what_was_not_sent_cannot_have_happened_and_silence_ends() {
+async fn socket_errors_distinguish_unsent_from_timed_out() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let (tell, told) = tokio::sync::oneshot::channel();

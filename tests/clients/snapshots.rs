@@ -45,7 +45,7 @@ fn in_repo(repo: RepoSettings) -> Testbed {
 }
 
 #[tokio::test]
-async fn a_life_is_read_as_it_goes() {
+async fn snapshot_matches_each_lifecycle_step() {
     for protection in [ProtectionSource::Classic, ProtectionSource::Ruleset] {
         let stage = in_repo(RepoSettings { protection, ..RepoSettings::new("acme/payments") });
         let pr = stage.with(|world| {
@@ -88,7 +88,7 @@ async fn a_life_is_read_as_it_goes() {
 }
 
 #[tokio::test]
-async fn checks_policy_and_approvals_are_signals_of_the_head() {
+async fn snapshot_reads_checks_policy_and_approvals_of_the_head() {
     let stage = staged(fakes::FakeSettings::default());
     let (pr, _, _) = opened(&stage);
     stage.with(|world| {
@@ -121,7 +121,7 @@ async fn checks_policy_and_approvals_are_signals_of_the_head() {
 }
 
 #[tokio::test]
-async fn two_hundred_and_fifty_contexts_of_one_head_are_all_read() {
+async fn snapshot_reads_250_contexts_of_one_head() {
     let stage = staged(fakes::FakeSettings::default());
     let (pr, _, _) = opened(&stage);
     for n in 0..250 {
@@ -136,7 +136,7 @@ async fn two_hundred_and_fifty_contexts_of_one_head_are_all_read() {
 }
 
 #[tokio::test]
-async fn a_hundred_pull_requests_take_four_queries_and_come_back_in_order() {
+async fn hundred_pull_requests_take_four_queries_in_order() {
     let settings = fakes::FakeSettings { secondary_limits: false, ..fakes::FakeSettings::default() };
     let stage = staged(settings);
     let prs: Vec<fakes::FakePrId> =
@@ -155,7 +155,7 @@ async fn a_hundred_pull_requests_take_four_queries_and_come_back_in_order() {
 }
 
 #[tokio::test]
-async fn a_query_that_is_too_large_is_halved_until_it_is_answered() {
+async fn oversized_query_is_halved_until_it_succeeds() {
     let settings =
         fakes::FakeSettings { graphql_502_above: 2_500, secondary_limits: false, ..fakes::FakeSettings::default() };
     let stage = staged(settings);
@@ -167,7 +167,7 @@ async fn a_query_that_is_too_large_is_halved_until_it_is_answered() {
 }
 
 #[tokio::test]
-async fn what_is_missing_from_an_answer_costs_only_itself() {
+async fn missing_node_fails_only_itself() {
     let stage = staged(fakes::FakeSettings::default());
     let prs: Vec<fakes::FakePrId> =
         (0..6).map(|_| stage.with(|world| world.open_pr(NewPullRequest::default()))).collect();
@@ -181,7 +181,7 @@ async fn what_is_missing_from_an_answer_costs_only_itself() {
 }
 
 #[tokio::test]
-async fn mergeability_is_asked_again_and_unknown_is_no_verdict() {
+async fn unknown_mergeability_is_queried_again_and_never_concluded_from() {
     let stage = staged(fakes::FakeSettings::default());
     let (pr, _, _) = opened(&stage);
     assert_eq!(snapshot(&stage, &pr).await.unwrap().live.mergeable, Mergeability::Clean);
@@ -197,7 +197,7 @@ async fn mergeability_is_asked_again_and_unknown_is_no_verdict() {
 }
 
 #[tokio::test]
-async fn heads_are_compared_only_where_being_behind_matters() {
+async fn heads_are_compared_only_on_strict_bases() {
     let compared = |stage: &Testbed| stage.transport.lines().iter().filter(|line| line.contains("/compare/")).count();
     for protection in [ProtectionSource::Classic, ProtectionSource::Ruleset] {
         let stage = in_repo(RepoSettings { strict: true, protection, ..RepoSettings::new("acme/payments") });
@@ -218,7 +218,7 @@ async fn heads_are_compared_only_where_being_behind_matters() {
 
 /// A merge leaves every other pull request of a strict base behind: asking about each of them was most of what a sweep sent.
 #[tokio::test]
-async fn heads_of_one_base_are_compared_together() {
+async fn heads_of_one_base_are_compared_in_one_query() {
     let stage = in_repo(RepoSettings { strict: true, ..RepoSettings::new("acme/payments") });
     let prs: Vec<fakes::FakePrId> =
         (0..30).map(|_| stage.with(|world| world.open_pr(NewPullRequest::default()))).collect();
@@ -232,7 +232,7 @@ async fn heads_of_one_base_are_compared_together() {
 }
 
 #[tokio::test]
-async fn closed_merged_and_gone() {
+async fn snapshot_reads_closed_merged_and_missing_pull_requests() {
     let stage = staged(fakes::FakeSettings::default());
     let prs: Vec<fakes::FakePrId> =
         (0..3).map(|_| stage.with(|world| world.open_pr(NewPullRequest::default()))).collect();
@@ -253,7 +253,7 @@ async fn closed_merged_and_gone() {
 }
 
 #[tokio::test]
-async fn a_limit_in_the_middle_says_until_when_for_everyone() {
+async fn rate_limit_mid_query_applies_to_all_remaining() {
     let stage = staged(fakes::FakeSettings::default());
     let prs: Vec<fakes::FakePrId> =
         (0..30).map(|_| stage.with(|world| world.open_pr(NewPullRequest::default()))).collect();
@@ -271,7 +271,7 @@ async fn a_limit_in_the_middle_says_until_when_for_everyone() {
 }
 
 #[tokio::test]
-async fn the_inventory_lists_all_open_ones_and_whose_they_are() {
+async fn inventory_lists_open_pull_requests_with_authors() {
     let stage = staged(fakes::FakeSettings { secondary_limits: false, ..fakes::FakeSettings::default() });
     for n in 0..130 {
         let author = if n % 10 == 0 { "danny" } else { "" };
@@ -321,7 +321,7 @@ fn asked(request: &http::Request<bytes::Bytes>) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn one_that_breaks_the_query_is_cornered_and_the_others_are_read() {
+async fn failing_pull_request_is_isolated_and_the_others_are_read() {
     for bad in ["PR_1", "PR_13", "PR_25"] {
         let made = made(&token(), move |request| {
             let ids = asked(&request);
@@ -340,7 +340,7 @@ async fn one_that_breaks_the_query_is_cornered_and_the_others_are_read() {
 }
 
 #[tokio::test]
-async fn a_github_that_is_down_is_not_asked_for_ever() {
+async fn query_gives_up_while_github_is_down() {
     let down = made(&token(), |_| Ok(says(502, "")));
     let all = down.github.snapshots(&wanted(25), &Policies::default()).await;
     assert!(all.iter().all(|(_, one)| matches!(one, Err(SnapshotError::Failed(ApiError::Unavailable { .. })))));
@@ -377,7 +377,7 @@ async fn read_one(
 }
 
 #[tokio::test]
-async fn nothing_is_concluded_from_half_a_reading() {
+async fn partial_response_is_never_concluded_from() {
     let none = || json!([]);
     assert!(read_one(|_| {}, none()).await.is_ok());
     let status = json!({"__typename": "StatusContext", "context": "ci", "state": "SUCCESS", "description": null,
@@ -409,7 +409,7 @@ async fn nothing_is_concluded_from_half_a_reading() {
 }
 
 #[tokio::test]
-async fn where_rules_are_hidden_the_contexts_themselves_say_whether_they_are_required() {
+async fn required_checks_come_from_contexts_when_rules_are_hidden() {
     let made = made(&token(), |request| {
         let body: Value = serde_json::from_slice(request.body()).unwrap();
         if !body["query"].as_str().unwrap().contains("query Contexts") {
@@ -434,7 +434,7 @@ async fn where_rules_are_hidden_the_contexts_themselves_say_whether_they_are_req
 }
 
 #[tokio::test]
-async fn a_head_that_cannot_be_compared_with_the_others_is_compared_alone() {
+async fn head_missing_from_the_batch_comparison_is_compared_alone() {
     let made = made(&token(), |request| {
         let path = request.uri().path();
         if path.contains("/compare/") {
@@ -457,7 +457,7 @@ async fn a_head_that_cannot_be_compared_with_the_others_is_compared_alone() {
 }
 
 #[tokio::test]
-async fn our_own_check_run_is_not_waited_for_and_an_id_is_found_in_the_path() {
+async fn own_check_run_is_ignored_and_ids_come_from_the_path() {
     let run = |name: &str, app: u64| {
         json!({"__typename": "CheckRun", "databaseId": null, "resourcePath": "/acme/shop/runs/5000000001", "name": name,
             "status": "QUEUED", "conclusion": null, "startedAt": null, "completedAt": null, "title": null,

@@ -53,7 +53,7 @@ fn killed_after(claims: usize, file: &std::path::Path) -> Said {
 }
 
 #[tokio::test]
-async fn a_process_killed_in_a_burst_loses_nothing_it_was_told_is_done() {
+async fn process_killed_in_a_burst_loses_no_acknowledged_fact() {
     let folder = Folder::new();
     let file = folder.path().join("tables.db");
     let said = killed_after(60, &file);

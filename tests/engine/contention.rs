@@ -28,7 +28,7 @@ async fn apply_at_last<S: Store>(engine: &Engine<S, RecordingPublisher>, heard: 
     }
 }
 
-async fn one_delivery_a_thousand_times<S: Store + 'static>(store: S) {
+async fn delivery_repeated_a_thousand_times_is_applied_once<S: Store + 'static>(store: S) {
     let engine = engine_on(store);
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
     let tasks: Vec<_> = (0..32)
@@ -55,7 +55,7 @@ async fn one_delivery_a_thousand_times<S: Store + 'static>(store: S) {
     assert_eq!((record.state, record.version), (State::ChecksRunning, 2));
 }
 
-async fn thirty_two_writers<S: Store + 'static>(store: S) {
+async fn thirty_two_concurrent_writers_all_apply<S: Store + 'static>(store: S) {
     let engine = engine_on(store);
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
     let tasks: Vec<_> = (0..32)
@@ -76,7 +76,7 @@ async fn thirty_two_writers<S: Store + 'static>(store: S) {
 }
 
 /// A matrix of a hundred jobs reports within a minute; here within ten seconds. Nothing is refused, which would be a 503.
-async fn a_hundred_checks_in_a_minute<S: Store + 'static>(store: S) {
+async fn hundred_checks_in_a_minute_all_apply<S: Store + 'static>(store: S) {
     let engine = engine_on(store);
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
     let tasks: Vec<_> = (0..100_u64)
@@ -124,7 +124,7 @@ macro_rules! on_every_store {
 }
 
 on_every_store! {
-    one_delivery_a_thousand_times,
-    thirty_two_writers,
-    a_hundred_checks_in_a_minute,
+    delivery_repeated_a_thousand_times_is_applied_once,
+    thirty_two_concurrent_writers_all_apply,
+    hundred_checks_in_a_minute_all_apply,
 }

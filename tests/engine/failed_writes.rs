@@ -32,7 +32,7 @@ fn cancelled(reasons: &str) -> String {
 }
 
 #[tokio::test]
-async fn each_answer_of_dynamodb_says_what_the_caller_can_do() {
+async fn each_dynamodb_error_maps_to_what_the_caller_can_do() {
     let none = r#"{"Code":"None"}"#;
     let conflict = r#"{"Code":"TransactionConflict","Message":"ongoing"}"#;
     let failed = r#"{"Code":"ConditionalCheckFailed","Item":{"pk":{"S":"b"},"who":{"S":"first"}}}"#;
@@ -55,7 +55,7 @@ async fn each_answer_of_dynamodb_says_what_the_caller_can_do() {
 }
 
 #[tokio::test]
-async fn two_transactions_that_meet_are_decided_again() {
+async fn transaction_conflict_is_decided_again() {
     let rig = Dynoxide::in_memory().await;
     let engine =
         Engine::new(FaultStore::new(rig.store().await, &Arc::default()), RecordingPublisher::default(), acting());
@@ -69,7 +69,7 @@ async fn two_transactions_that_meet_are_decided_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_always_overtaken_gives_up_and_says_so() {
+async fn apply_gives_up_after_repeated_write_conflicts() {
     let engine = Engine::new(FaultStore::<MemoryStore>::default(), RecordingPublisher::default(), acting());
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
     engine.store().fail_writes(std::iter::repeat_n(StoreError::TransactionConflict, 1000));
@@ -81,7 +81,7 @@ async fn who_is_always_overtaken_gives_up_and_says_so() {
 
 /// The answer was lost, the write was not: the redelivery finds its event, and delivers what is left.
 #[tokio::test]
-async fn a_commit_whose_answer_was_lost_is_not_done_twice() {
+async fn commit_with_a_lost_response_is_not_repeated() {
     let engine = Engine::new(FaultStore::<MemoryStore>::default(), RecordingPublisher::default(), acting());
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
     let claim = tests::claim(&engine, &pr(1), "run-1", minute(5)).await;
@@ -102,7 +102,7 @@ async fn a_commit_whose_answer_was_lost_is_not_done_twice() {
 }
 
 #[tokio::test]
-async fn throttling_is_told_and_nothing_is_written() {
+async fn throttling_is_reported_and_nothing_is_written() {
     let engine = Engine::new(FaultStore::<MemoryStore>::default(), RecordingPublisher::default(), acting());
     engine.store().fail_writes([StoreError::Throttled]);
     let error = engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap_err();
@@ -113,7 +113,7 @@ async fn throttling_is_told_and_nothing_is_written() {
 
 /// A bound is hit: the log says what was heard and why it came to nothing, and GitHub will be asked.
 #[tokio::test]
-async fn what_is_too_large_to_store_is_an_anomaly_and_not_lost() {
+async fn oversized_record_is_logged_as_an_anomaly() {
     let engine = Engine::new(FaultStore::<MemoryStore>::default(), RecordingPublisher::default(), acting());
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
     engine.store().fail_writes([StoreError::TooLarge("DynamoDB does not take this".to_owned())]);
@@ -131,7 +131,7 @@ async fn what_is_too_large_to_store_is_an_anomaly_and_not_lost() {
 
 /// The real thing: a record that no longer fits into a row of DynamoDB.
 #[tokio::test]
-async fn a_row_of_more_than_400_kb_is_refused_as_too_large() {
+async fn row_over_400_kb_is_refused_as_too_large() {
     let rig = Dynoxide::in_memory().await;
     let store = rig.store().await;
     let mut item = Item::default();

@@ -40,7 +40,7 @@ async fn stuck(engine: &TestEngine) -> Fact {
 }
 
 #[tokio::test]
-async fn a_fact_costs_two_requests_and_an_opening_one() {
+async fn fact_costs_two_requests_and_opening_costs_one() {
     let engine = engine();
     let spent = || engine.store().usage().usage().requests;
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
@@ -61,7 +61,7 @@ async fn a_fact_costs_two_requests_and_an_opening_one() {
 }
 
 #[tokio::test]
-async fn an_opening_that_comes_late_finds_the_record_without_another_read() {
+async fn late_opening_finds_the_record_without_another_read() {
     let engine = engine();
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
     let spent = engine.store().usage().usage().requests;
@@ -71,7 +71,7 @@ async fn an_opening_that_comes_late_finds_the_record_without_another_read() {
 }
 
 #[tokio::test]
-async fn a_claim_is_one_transaction_and_its_effect_is_forgotten_once_delivered() {
+async fn claim_is_one_transaction_and_its_effect_is_deleted_after_delivery() {
     let engine = engine();
     let claim = stuck(&engine).await;
     let applied = engine.apply(&claim, minute(5)).await.unwrap();
@@ -89,7 +89,7 @@ async fn a_claim_is_one_transaction_and_its_effect_is_forgotten_once_delivered()
 }
 
 #[tokio::test]
-async fn what_could_not_be_delivered_stays_and_a_repeated_delivery_sends_it() {
+async fn undelivered_effect_stays_in_the_outbox_and_is_sent_on_redelivery() {
     let engine = engine();
     let claim = stuck(&engine).await;
     engine.publisher().set_down(true);
@@ -126,7 +126,7 @@ async fn stuck_again(_: &TestEngine) -> Fact {
 }
 
 #[tokio::test]
-async fn news_of_a_run_change_the_record_and_the_run_together() {
+async fn run_update_writes_record_and_run_together() {
     let engine = engine();
     let claim = stuck(&engine).await;
     engine.apply(&claim, minute(5)).await.unwrap();
@@ -152,7 +152,7 @@ async fn news_of_a_run_change_the_record_and_the_run_together() {
 }
 
 #[tokio::test]
-async fn a_proof_that_came_before_the_acceptance_ends_the_run_in_one_transaction() {
+async fn result_before_acceptance_ends_the_run_in_one_transaction() {
     let engine = engine();
     let claim = stuck(&engine).await;
     engine.apply(&claim, minute(5)).await.unwrap();
@@ -176,7 +176,7 @@ async fn a_proof_that_came_before_the_acceptance_ends_the_run_in_one_transaction
 }
 
 #[tokio::test]
-async fn a_record_that_cannot_be_read_is_named() {
+async fn undecodable_record_is_named_in_the_error() {
     let engine = engine();
     let write = RowWrite::Put {
         key: schema::record_key(&pr(1)),
@@ -190,7 +190,7 @@ async fn a_record_that_cannot_be_read_is_named() {
 }
 
 #[tokio::test]
-async fn terminal_records_and_events_have_an_end() {
+async fn terminal_records_and_events_have_a_ttl() {
     let engine = engine();
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
     let merged = fact(&pr(1), "d1", minute(1), FactKind::Merged { by: None, by_automerge_bot: true });

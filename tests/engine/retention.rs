@@ -14,7 +14,7 @@ use tests::local_aws::{self, Dynoxide};
 use tests::{acting, check, fact, minute, opened, pr, start};
 
 #[tokio::test]
-async fn what_has_expired_is_invisible_before_the_broom_comes_and_gone_after() {
+async fn expired_rows_are_invisible_before_the_ttl_sweep_and_gone_after() {
     // The broom goes by the machine's clock, for which all of this was long ago.
     let long_ago: Timestamp = "2020-03-02T09:00:00Z".parse().unwrap();
     let minute = |count: i64| long_ago + SignedDuration::from_mins(count);
@@ -71,19 +71,19 @@ async fn the_due_query_reads_what_is_due<S: Store>(store: S) {
 }
 
 #[tokio::test]
-async fn the_due_query_in_memory() {
+async fn due_query_in_memory() {
     the_due_query_reads_what_is_due(MemoryStore::new()).await;
 }
 
 #[tokio::test]
-async fn the_due_query_on_dynoxide() {
+async fn due_query_on_dynoxide() {
     let rig = Dynoxide::in_memory().await;
     the_due_query_reads_what_is_due(rig.store().await).await;
 }
 
 /// A life with three checks, policy, approval and merge; what each event costs, and how large what it writes is.
 #[tokio::test]
-async fn a_typical_life_costs_two_requests_an_event_and_small_rows() {
+async fn typical_lifecycle_costs_two_requests_per_event_and_small_rows() {
     let rig = Dynoxide::in_memory().await;
     let names = local_aws::fresh_names();
     let engine = Engine::new(rig.store_on(names.clone()).await, RecordingPublisher::default(), acting());
@@ -114,7 +114,7 @@ async fn a_typical_life_costs_two_requests_an_event_and_small_rows() {
 }
 
 #[tokio::test]
-async fn the_commit_row_costs_one_request_more() {
+async fn commit_row_costs_one_more_request() {
     let engine = Engine::new(MemoryStore::new(), RecordingPublisher::default(), acting());
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
     let before = engine.store().usage().usage().requests;

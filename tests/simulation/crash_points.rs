@@ -73,31 +73,31 @@ const LIVES: [&str; 8] = [
 ];
 
 #[test]
-fn the_webhook_function_may_stop_at_any_call() {
+fn webhook_survives_a_crash_at_any_call() {
     let points = walk(FunctionName::Webhook, &LIVES[..3]);
     assert!(points.values().sum::<u64>() > 300, "{points:?}");
 }
 
 #[test]
-fn the_car_bridge_may_stop_at_any_call() {
+fn car_bridge_survives_a_crash_at_any_call() {
     let points = walk(FunctionName::CarBridge, &LIVES[1..7]);
     assert!(points.values().sum::<u64>() > 150, "{points:?}");
 }
 
 #[test]
-fn the_reconciler_may_stop_at_any_call_of_a_short_life() {
+fn reconciler_survives_a_crash_at_any_call_of_a_short_lifecycle() {
     let points = walk(FunctionName::Reconciler, &LIVES[..4]);
     assert!(points.values().sum::<u64>() > 1_000, "{points:?}");
 }
 
 #[test]
-fn the_reconciler_may_stop_at_any_call_of_a_long_life() {
+fn reconciler_survives_a_crash_at_any_call_of_a_long_lifecycle() {
     let points = walk(FunctionName::Reconciler, &LIVES[4..]);
     assert!(points.values().sum::<u64>() > 1_500, "{points:?}");
 }
 
 #[test]
-fn the_admin_function_may_stop_at_any_call() {
+fn admin_survives_a_crash_at_any_call() {
     let points = walk(FunctionName::Admin, &["none", "jenkins-deaf", "policy-asleep"]);
     assert!(points.values().sum::<u64>() > 300, "{points:?}");
 }

@@ -31,7 +31,7 @@ fn told(config: &str) -> ReplayReport {
 }
 
 #[test]
-fn the_same_configuration_would_have_done_the_same() {
+fn replay_with_the_same_configuration_matches_the_history() {
     let told = told("mode = \"act\"");
     assert!(told.prs >= 30 && told.events > 300, "{told:?}");
     assert!(told.recorded.values().sum::<u64>() >= 10, "{told:?}");
@@ -41,7 +41,7 @@ fn the_same_configuration_would_have_done_the_same() {
 }
 
 #[test]
-fn shorter_thresholds_heal_sooner_and_longer_ones_later() {
+fn replay_heals_sooner_with_shorter_thresholds() {
     let short = told("mode = \"act\"\n[thresholds_minutes]\npolicy_passed = 5\nchecks_failed = 10\napproved = 3");
     assert!(!short.sooner.is_empty() && short.later.is_empty(), "{}", short.table());
     let median = short.json()["healed_sooner"]["median_minutes"].as_f64().unwrap();
@@ -52,14 +52,14 @@ fn shorter_thresholds_heal_sooner_and_longer_ones_later() {
 }
 
 #[test]
-fn no_budget_means_a_person_instead_of_a_remedy() {
+fn replay_without_budget_escalates() {
     let told = told("mode = \"act\"\n[budgets]\nrebuild = 0\nretrigger_approver_bot = 0");
     assert!(told.escalated_more > 0 && !told.would.contains_key("rebuild"), "{}", told.table());
     assert!(told.difference()["rebuild"] < 0, "{}", told.table());
 }
 
 #[test]
-fn what_cannot_be_read_is_said_by_line() {
+fn unreadable_history_line_is_named() {
     let wrong = events_of("\n{\"pr\": 7}").unwrap_err();
     assert!(wrong.starts_with("line 2 is no event") && wrong.contains("/api/export/events"), "{wrong}");
     assert!(events_of("\n\n").unwrap().is_empty());

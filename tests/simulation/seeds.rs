@@ -12,7 +12,7 @@ fn simulated(prs: u64, seeds: std::ops::Range<u64>, faults: &str) -> SimulationR
 }
 
 #[test]
-fn the_same_seed_makes_the_same_history_to_the_letter() {
+fn same_seed_produces_an_identical_history() {
     for seed in 1..4 {
         let config = SimConfig { trace: true, ..SimConfig::new(seed, 4, plan("all")).unwrap() };
         let (one, other) = (run_seed(&config).unwrap(), run_seed(&config).unwrap());
@@ -26,7 +26,7 @@ fn the_same_seed_makes_the_same_history_to_the_letter() {
 }
 
 #[test]
-fn threads_do_not_change_what_comes_of_it() {
+fn thread_count_does_not_change_the_result() {
     let with = |threads| {
         let request = SeedRequest { prs: 3, seeds: 1..7, faults: plan("all"), threads };
         run_seeds(&request, |_| {}).unwrap().0
@@ -35,7 +35,7 @@ fn threads_do_not_change_what_comes_of_it() {
 }
 
 #[test]
-fn without_faults_everything_is_merged_and_nothing_is_done() {
+fn everything_merges_without_remedies_when_no_fault_is_injected() {
     let outcome = simulated(5, 1..11, "none");
     assert_eq!((outcome.prs, outcome.merged), (50, 50), "{}", outcome.json(0.0));
     assert!(outcome.is_good(), "{:?}", outcome.failed);
@@ -43,7 +43,7 @@ fn without_faults_everything_is_merged_and_nothing_is_done() {
 }
 
 #[test]
-fn each_fault_by_itself_is_survived() {
+fn each_single_fault_is_survived() {
     for name in FaultSelection::known() {
         let outcome = simulated(4, 1..4, &name);
         assert!(outcome.is_good(), "{name}: {:?} {}", outcome.failed, outcome.json(0.0));
@@ -53,7 +53,7 @@ fn each_fault_by_itself_is_survived() {
 
 /// Small worlds in which everything may go wrong: nothing is lost, doubled or stuck, and nobody is called for nothing.
 #[test]
-fn a_thousand_small_worlds_are_survived() {
+fn thousand_seeds_with_all_faults_are_survived() {
     let outcome = simulated(3, 1..1_001, "all");
     println!("{}", outcome.json(0.0));
     assert!(outcome.is_good(), "{:?} {}", outcome.failed, outcome.json(0.0));

@@ -10,7 +10,7 @@ fn run(n: u32) -> RunId {
     RunId::new(format!("run-{n}"))
 }
 
-pub(crate) async fn the_breaker_trips_once_and_only_one_probe_passes(store: &impl Store) {
+pub(crate) async fn breaker_trips_once_and_admits_one_probe(store: &impl Store) {
     let policies = acting();
     let settings = &policies.base().breaker;
     assert_eq!(load(store, start()).await.unwrap().state, BreakerState::Closed);
@@ -44,7 +44,7 @@ pub(crate) async fn the_breaker_trips_once_and_only_one_probe_passes(store: &imp
     assert_eq!(evaluate(store, settings, minute(17)).await.unwrap(), None, "the old failures do not count again");
 }
 
-pub(crate) async fn a_person_may_reset_it(store: &impl Store) {
+pub(crate) async fn breaker_can_be_reset_manually(store: &impl Store) {
     let policies = acting();
     let settings = &policies.base().breaker;
     for n in 0..6 {

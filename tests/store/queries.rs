@@ -23,7 +23,7 @@ async fn three<S: Store>(store: &S) -> Engine<&S, RecordingPublisher> {
     engine
 }
 
-pub(crate) async fn what_is_due_is_found_the_longest_first(store: &impl Store) {
+pub(crate) async fn due_query_returns_the_oldest_first(store: &impl Store) {
     three(store).await;
     let found = due(store, 100, minute(6)).await.unwrap();
     let subjects: Vec<&DueSubject> = found.entries.iter().map(|entry| &entry.subject).collect();
@@ -43,7 +43,7 @@ pub(crate) async fn what_is_due_is_found_the_longest_first(store: &impl Store) {
     assert!(capped.more && capped.entries.len() < 5);
 }
 
-pub(crate) async fn a_repository_is_listed_by_state_and_paged(store: &impl Store) {
+pub(crate) async fn repository_is_listed_by_state_and_paged(store: &impl Store) {
     three(store).await;
     let repo = pr(1).repo;
     let created = pull_requests(store, &repo, Some(State::Created), None, 10, minute(6)).await.unwrap();
@@ -63,7 +63,7 @@ pub(crate) async fn a_repository_is_listed_by_state_and_paged(store: &impl Store
     assert_eq!(seen, [(State::ChecksRunning, 2), (State::Created, 1), (State::Created, 3)]);
 }
 
-pub(crate) async fn runs_events_heads_and_vulnerabilities_are_found(store: &impl Store) {
+pub(crate) async fn runs_events_heads_and_vulnerabilities_are_queried(store: &impl Store) {
     let engine = three(store).await;
     let runs = runs_of(store, Some(&pr(1)), None, 10, minute(6)).await.unwrap();
     assert_eq!(runs.entries.iter().map(|run| run.id.clone()).collect::<Vec<_>>(), [RunId::new("run-1")]);
@@ -82,7 +82,7 @@ pub(crate) async fn runs_events_heads_and_vulnerabilities_are_found(store: &impl
     assert_eq!(engine.publisher().sent().len(), 1);
 }
 
-pub(crate) async fn a_row_that_cannot_be_understood_is_counted_and_left_out(store: &impl Store) {
+pub(crate) async fn undecodable_row_is_counted_and_skipped(store: &impl Store) {
     three(store).await;
     let put = |key: Key, attributes: &[(&str, &str)]| {
         let mut item = Item::default();

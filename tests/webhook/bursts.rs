@@ -30,7 +30,7 @@ fn put_off(parcels: &[OutboundMessage]) -> Vec<(Fact, Duration)> {
 }
 
 #[tokio::test]
-async fn beyond_the_limit_facts_wait_on_the_queue_and_lose_nothing() {
+async fn throttled_facts_are_queued_with_delay_and_none_is_lost() {
     let ear = Ear::new(LIMITED);
     ear.expect(&pull(42, "opened", 'a', 0), "applied").await;
     for n in 0..4 {
@@ -66,7 +66,7 @@ async fn beyond_the_limit_facts_wait_on_the_queue_and_lose_nothing() {
 }
 
 #[tokio::test]
-async fn a_delivery_put_off_and_delivered_again_is_applied_once() {
+async fn redelivered_throttled_fact_is_applied_once() {
     let ear = Ear::new("mode = 'act'\nlimits.webhooks_per_minute_per_repo = 1");
     ear.expect(&pull(42, "opened", 'a', 0), "applied").await;
     let check = run('a', "build", Some("success"), &[42], 3);
@@ -79,7 +79,7 @@ async fn a_delivery_put_off_and_delivered_again_is_applied_once() {
 }
 
 #[tokio::test]
-async fn a_push_to_a_busy_base_is_one_row() {
+async fn pushes_to_a_busy_base_write_one_row_each() {
     let mut ear = Ear::new("mode = 'act'\nlimits.webhooks_per_minute_per_repo = 1000");
     for number in 1..=120 {
         ear.expect(&pull(number, "opened", 'a', 0), "applied").await;
@@ -102,7 +102,7 @@ async fn a_push_to_a_busy_base_is_one_row() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_record_that_others_keep_writing_makes_its_fact_wait() {
+async fn fact_is_deferred_after_repeated_write_conflicts() {
     let ear = Ear::new(crate::harness::CONFIG);
     ear.expect(&pull(42, "opened", 'a', 0), "applied").await;
     ear.store().fail_writes(std::iter::repeat_n(StoreError::TransactionConflict, 1_000));
@@ -116,7 +116,7 @@ async fn a_record_that_others_keep_writing_makes_its_fact_wait() {
 }
 
 #[tokio::test]
-async fn without_a_queue_what_would_wait_is_not_acknowledged() {
+async fn delivery_returns_503_when_the_queue_is_down() {
     let ear = Ear::new("mode = 'act'\nlimits.webhooks_per_minute_per_repo = 1");
     ear.expect(&pull(42, "opened", 'a', 0), "applied").await;
     ear.outlets().set_down(true);
@@ -129,7 +129,7 @@ async fn without_a_queue_what_would_wait_is_not_acknowledged() {
 }
 
 #[tokio::test]
-async fn a_fact_costs_what_the_design_allows() {
+async fn fact_stays_within_its_request_budget() {
     let ear = Ear::new(crate::harness::CONFIG);
     let cost = async |delivery: &crate::harness::Delivery| {
         let before = ear.store().usage().usage().requests;

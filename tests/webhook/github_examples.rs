@@ -40,7 +40,7 @@ async fn listening(opened: &Value) -> Ear {
 }
 
 #[tokio::test]
-async fn every_example_is_answered_as_reviewed() {
+async fn github_examples_return_the_reviewed_responses() {
     let examples = examples();
     let pulls = examples.iter().find(|event| event["name"] == "pull_request").unwrap();
     let opened = pulls["examples"].as_array().unwrap().iter().find(|payload| payload["action"] == "opened").unwrap();
@@ -74,7 +74,7 @@ async fn every_example_is_answered_as_reviewed() {
 
 /// Whatever is taken away or made something else, it is answered, and never with 5xx.
 #[tokio::test]
-async fn no_broken_example_breaks_anything() {
+async fn broken_examples_never_return_5xx() {
     let listened =
         ["pull_request", "check_run", "check_suite", "status", "pull_request_review", "issue_comment", "push"];
     // One of each kind is enough: actions are read alike.

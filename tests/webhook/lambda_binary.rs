@@ -53,7 +53,7 @@ fn base64(bytes: &[u8]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_release_binary_takes_gateway_events_end_to_end() {
+async fn release_binary_handles_gateway_events() {
     assert_eq!((base64(b"M"), base64(b"Ma"), base64(b"Man")), ("TQ==".into(), "TWE=".into(), "TWFu".into()));
     let dynamo = Dynoxide::in_memory().await;
     let names = fresh_names();

@@ -27,7 +27,7 @@ const HAPPY_KINDS: &str = "PR_OPENED CHECKS_STARTED CHECKS_PASSED POLICY_STARTED
                            MERGE_ATTEMPTED MERGE_SUCCEEDED";
 
 #[tokio::test]
-async fn a_pull_request_goes_from_opened_to_merged() {
+async fn pull_request_goes_from_opened_to_merged() {
     let ear = Ear::new(CONFIG);
     for (delivery, state) in happy_path() {
         ear.expect(&delivery, "applied").await;
@@ -72,7 +72,7 @@ fn orders(count: usize) -> Vec<Vec<usize>> {
 }
 
 #[tokio::test]
-async fn every_order_after_the_opening_ends_the_same() {
+async fn every_delivery_order_reaches_the_same_state() {
     let path: Vec<Delivery> = happy_path().into_iter().map(|(delivery, _)| delivery).collect();
     let all = orders(6);
     assert_eq!(all.len(), 720);
@@ -106,7 +106,7 @@ impl Chance {
 }
 
 #[tokio::test]
-async fn everything_shuffled_and_doubled_loses_nothing_that_a_sweep_would_not_find() {
+async fn shuffled_duplicate_deliveries_merge_or_become_due() {
     for seed in 0..300 {
         let mut chance = Chance(seed);
         let mut path: Vec<Delivery> =
@@ -132,7 +132,7 @@ async fn everything_shuffled_and_doubled_loses_nothing_that_a_sweep_would_not_fi
 }
 
 #[tokio::test]
-async fn what_comes_twice_changes_nothing_the_second_time() {
+async fn duplicate_delivery_does_not_change_the_record() {
     let ear = Ear::new(CONFIG);
     for (delivery, _) in happy_path() {
         ear.expect(&delivery, "applied").await;
@@ -155,7 +155,7 @@ async fn what_comes_twice_changes_nothing_the_second_time() {
 
 /// Seed 000 §17.
 #[tokio::test]
-async fn a_transient_failure_heals() {
+async fn transient_failure_is_rebuilt_and_merged() {
     let mut ear = Ear::new(CONFIG);
     ear.now = tests::minute(5);
     ear.expect(&pull(42, "opened", 'a', 0), "applied").await;
@@ -183,7 +183,7 @@ async fn a_transient_failure_heals() {
 }
 
 #[tokio::test]
-async fn seed_17_in_every_order_heals_the_same() {
+async fn transient_failure_heals_in_every_delivery_order() {
     let healing = [
         status('a', JENKINS, "pending", "", 41),
         status('a', JENKINS, "success", "", 50),
@@ -224,7 +224,7 @@ async fn policy_and_approval_wait_for_green_checks() {
 }
 
 #[tokio::test]
-async fn a_forks_checks_find_their_pull_request_by_its_head() {
+async fn fork_checks_match_pull_requests_by_head() {
     let ear = Ear::new("mode = 'act'\nchecks.required = ['build']");
     ear.expect(&run('a', "build", None, &[], 1), "ignored").await;
     ear.expect(&pull(42, "opened", 'a', 0), "applied").await;
@@ -240,7 +240,7 @@ async fn a_forks_checks_find_their_pull_request_by_its_head() {
 }
 
 #[tokio::test]
-async fn a_result_for_a_former_head_is_superseded() {
+async fn result_for_an_old_head_is_superseded() {
     let ear = Ear::new(CONFIG);
     ear.expect(&pull(42, "opened", 'a', 0), "applied").await;
     ear.expect(&status('a', JENKINS, "pending", "", 1), "applied").await;
@@ -259,7 +259,7 @@ async fn a_result_for_a_former_head_is_superseded() {
 }
 
 #[tokio::test]
-async fn a_suite_that_ends_before_its_last_run_proves_nothing() {
+async fn completed_suite_does_not_pass_pending_checks() {
     let ear = Ear::new("mode = 'act'\nchecks.required = ['one', 'two']");
     ear.expect(&pull(42, "opened", 'a', 0), "applied").await;
     ear.expect(&suite('a', "requested", &[42], 1), "applied").await;
@@ -272,7 +272,7 @@ async fn a_suite_that_ends_before_its_last_run_proves_nothing() {
 }
 
 #[tokio::test]
-async fn equal_and_missing_times_do_not_turn_things_round() {
+async fn equal_or_missing_timestamps_do_not_reverse_a_result() {
     let ear = Ear::new("mode = 'act'\nchecks.required = ['build']");
     ear.expect(&pull(42, "opened", 'a', 1), "applied").await;
     // Started and ended within one second, told the wrong way round.
@@ -300,7 +300,7 @@ async fn equal_and_missing_times_do_not_turn_things_round() {
 }
 
 #[tokio::test]
-async fn a_reopened_pull_request_lives_again() {
+async fn reopened_pull_request_starts_a_new_generation() {
     let ear = Ear::new(CONFIG);
     ear.expect(&pull(42, "opened", 'a', 0), "applied").await;
     ear.expect(&closed(42, 5), "applied").await;
@@ -317,7 +317,7 @@ async fn a_reopened_pull_request_lives_again() {
 }
 
 #[tokio::test]
-async fn labels_draft_and_text_are_followed() {
+async fn labels_and_draft_flag_are_tracked() {
     let ear = Ear::new(CONFIG);
     ear.expect(&pull(42, "opened", 'a', 0), "applied").await;
     let held =
@@ -333,7 +333,7 @@ async fn labels_draft_and_text_are_followed() {
 }
 
 #[tokio::test]
-async fn a_pull_request_that_ceases_to_look_like_ours_is_still_followed() {
+async fn managed_pull_request_stays_tracked_after_losing_its_label() {
     let theirs = |delivery: Delivery| {
         let labelless = delivery.with("/pull_request/user", json!({"login": "jane"}));
         labelless.with("/pull_request/head/ref", json!("fix"))
@@ -352,7 +352,7 @@ async fn a_pull_request_that_ceases_to_look_like_ours_is_still_followed() {
 }
 
 #[tokio::test]
-async fn a_push_to_a_base_is_one_request_for_all_that_are_based_on_it() {
+async fn push_to_a_base_enqueues_one_reconcile_request() {
     let ear = Ear::new(CONFIG);
     for number in 1..=3 {
         ear.expect(&pull(number, "opened", 'a', 0), "applied").await;
@@ -376,7 +376,7 @@ async fn a_push_to_a_base_is_one_request_for_all_that_are_based_on_it() {
 }
 
 #[tokio::test]
-async fn automerge_bot_tries_and_fails() {
+async fn dequeue_while_merging_is_an_anomaly() {
     let ear = Ear::new(CONFIG);
     for (delivery, _) in happy_path().into_iter().take(7) {
         ear.expect(&delivery, "applied").await;
@@ -391,7 +391,7 @@ async fn automerge_bot_tries_and_fails() {
 }
 
 #[tokio::test]
-async fn a_red_check_after_the_policy_is_an_anomaly() {
+async fn failed_check_after_policy_passed_is_an_anomaly() {
     let ear = Ear::new(CONFIG);
     for (delivery, _) in happy_path().into_iter().take(5) {
         ear.expect(&delivery, "applied").await;
@@ -402,7 +402,7 @@ async fn a_red_check_after_the_policy_is_an_anomaly() {
 }
 
 #[tokio::test]
-async fn commands_with_any_line_ends_go_onto_the_queue() {
+async fn commands_are_queued_with_any_line_ending() {
     let ear = Ear::new(CONFIG);
     ear.expect(&comment(42, "/rebuild", 1), "ignored").await;
     ear.expect(&pull(42, "opened", 'a', 0), "applied").await;

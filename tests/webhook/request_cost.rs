@@ -28,7 +28,7 @@ fn counted(ear: &Ear) -> Vec<(String, u64)> {
 }
 
 #[tokio::test]
-async fn each_outcome_has_its_counter() {
+async fn each_outcome_increments_its_counter() {
     let ear = Ear::new("mode = 'act'\nchecks.required = ['build']\nlimits.webhooks_per_minute_per_repo = 7");
     let opened = pull(42, "opened", 'a', 0);
     let stranger = Delivery { event: "status", ..status('f', JENKINS, "pending", "", 1) };
@@ -56,7 +56,7 @@ async fn each_outcome_has_its_counter() {
 }
 
 #[tokio::test]
-async fn policy_starts_passes_and_fails_with_its_reason() {
+async fn policy_failure_text_sets_the_substatus() {
     for (description, substatus) in [
         ("Separation of duties: the author may not approve", Substatus::SodFailure),
         ("build policy not met", Substatus::BuildFailure),
@@ -100,7 +100,7 @@ async fn failure_of(ear: &Ear) -> String {
 }
 
 #[tokio::test]
-async fn a_merge_fails_by_leaving_the_queue_or_by_the_bots_own_word() {
+async fn merge_fails_on_dequeue_or_bot_report() {
     let ear = merging().await;
     let mut dequeued = pull(42, "dequeued", 'a', 9);
     dequeued.payload["reason"] = json!("CI_FAILURE");
@@ -118,7 +118,7 @@ async fn a_merge_fails_by_leaving_the_queue_or_by_the_bots_own_word() {
 
 /// A push costs what is based on the branch, not what the repository has.
 #[tokio::test]
-async fn a_push_reads_only_what_is_based_on_its_branch() {
+async fn push_reads_no_records_and_only_its_base_index() {
     let ear = Ear::new("mode = 'act'\nlimits.webhooks_per_minute_per_repo = 1000");
     for number in 1..=90 {
         let base = if number <= 3 { "release" } else { "main" };

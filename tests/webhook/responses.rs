@@ -9,7 +9,7 @@ use crate::harness::{CONFIG, Ear, SECRET, pull, status};
 const PATH: &str = "/webhook/github";
 
 #[tokio::test]
-async fn githubs_example_is_believed_and_no_other_bit() {
+async fn signature_rejects_any_flipped_bit() {
     // The body of GitHub's published vector is no JSON: believed, and then not understood.
     let ear = Ear::new(CONFIG);
     let signature = sign(SECRET, b"Hello, World!");
@@ -26,7 +26,7 @@ async fn githubs_example_is_believed_and_no_other_bit() {
 }
 
 #[tokio::test]
-async fn everything_else_is_turned_away_with_a_code_and_300_bytes() {
+async fn rejected_request_returns_a_code_and_logs_at_most_300_bytes() {
     let ear = Ear::new(CONFIG);
     let body = br#"{"password":"do not log me"}"#;
     let signature = sign(SECRET, body);
@@ -72,7 +72,7 @@ async fn everything_else_is_turned_away_with_a_code_and_300_bytes() {
 }
 
 #[tokio::test]
-async fn a_stage_may_stand_before_the_path() {
+async fn path_may_start_with_the_api_stage() {
     let ear = Ear::new(CONFIG);
     let body = br#"{"hook":{"events":["*"]}}"#;
     let signature = sign(SECRET, body);
@@ -82,7 +82,7 @@ async fn a_stage_may_stand_before_the_path() {
 }
 
 #[tokio::test]
-async fn a_line_says_all_there_is_to_say() {
+async fn log_line_has_all_fields() {
     let ear = Ear::new(CONFIG);
     ear.expect(&pull(42, "opened", 'a', 0), "applied").await;
     ear.expect(&status('a', crate::harness::JENKINS, "pending", "", 1), "applied").await;
@@ -101,7 +101,7 @@ async fn a_line_says_all_there_is_to_say() {
 }
 
 #[tokio::test]
-async fn without_a_store_nothing_is_acknowledged() {
+async fn delivery_returns_503_when_the_store_is_down() {
     let ear = Ear::new(CONFIG);
     ear.expect(&pull(42, "opened", 'a', 0), "applied").await;
     ear.store().faults.fail_calls("", true);
@@ -118,7 +118,7 @@ async fn without_a_store_nothing_is_acknowledged() {
 }
 
 #[tokio::test]
-async fn jenkins_and_bots_have_secrets_of_their_own() {
+async fn jenkins_and_bots_use_their_own_secrets() {
     let ear = Ear::new(CONFIG);
     ear.expect(&pull(42, "opened", 'a', 0), "applied").await;
     let build = |phase: &str, result: serde_json::Value, minute: i64| {
