@@ -7,7 +7,7 @@ use domain::signals::CheckVerdict;
 use tests::local_aws::{self, Dynoxide};
 use tests::{check, minute, opened, pr, start};
 
-use crate::harness::{Counter, Options, Who};
+use crate::harness::{Caller, Harness, Options};
 
 /// How often each is asked.
 const TIMES: usize = 200;
@@ -29,16 +29,16 @@ fn median(mut times: Vec<Duration>) -> Duration {
 /// busy with other builds single answers come late all the same, so against the one Query what is asserted is the median.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn status_costs_little_more_than_reading_its_rows() {
-    let rig = Dynoxide::in_memory().await;
+    let dynamo = Dynoxide::in_memory().await;
     let names = local_aws::fresh_names();
-    let counter = Counter::on(rig.store_on(names.clone()).await, Options::default());
-    counter.hear(&opened(&pr(1), "d0", start())).await;
+    let harness = Harness::on(dynamo.store_on(names.clone()).await, Options::default());
+    harness.apply_fact(&opened(&pr(1), "d0", start())).await;
     for n in 0..60 {
         let name = format!("check-{}", n % 20);
         let verdict = if n % 2 == 0 { CheckVerdict::Running } else { CheckVerdict::Passed };
-        counter.hear(&check(&pr(1), format!("d{n}x"), &name, verdict, minute(1 + n))).await;
+        harness.apply_fact(&check(&pr(1), format!("d{n}x"), &name, verdict, minute(1 + n))).await;
     }
-    let client = local_aws::client(rig.endpoint());
+    let client = local_aws::client(dynamo.endpoint());
     let text = |text: &str| AttributeValue::S(text.to_owned());
     let query = async || {
         let events = client.query().table_name(&names.events).key_condition_expression("pr = :pr");
@@ -56,13 +56,13 @@ async fn status_costs_little_more_than_reading_its_rows() {
         runs.limit(20).send().await.unwrap();
     };
     let ask = async || {
-        let answer = counter.get(Who::Viewer, "/api/pr/shop/1/status").await;
-        assert_eq!(answer.status, 200);
+        let response = harness.get(Caller::Viewer, "/api/pr/shop/1/status").await;
+        assert_eq!(response.status, 200);
     };
     let (mut single, mut by_hand, mut status) = (Vec::new(), Vec::new(), Vec::new());
     for n in 0..TIMES + WARM {
         // A minute for each hundred requests: the limit of a key is not what is measured.
-        counter.clock.set(minute(80 + i64::try_from(n / 100).unwrap()));
+        harness.clock.set(minute(80 + i64::try_from(n / 100).unwrap()));
         let times = [timed(&query).await, timed(&rows).await, timed(&ask).await];
         if n >= WARM {
             single.push(times[0]);

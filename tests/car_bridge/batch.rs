@@ -9,7 +9,7 @@ use testbed::Testbed;
 /// All 1,024 ways in which ten messages can be good or bad.
 #[tokio::test]
 async fn batch_returns_only_failed_messages() {
-    let stage = Testbed::quiet();
+    let testbed = Testbed::quiet();
     let good = QueueMessage::Chore(Task::Redeliver { delivery: 1 }).to_json().unwrap();
     let log = MetricLog::writing_to(std::io::sink());
     for mask in 0..1024_u32 {
@@ -20,7 +20,7 @@ async fn batch_returns_only_failed_messages() {
             message.body = Some(if mask & (1 << n) == 0 { good.clone() } else { "poison".to_owned() });
             batch.records.push(message);
         }
-        let response = car_bridge::handle(&stage.bridge, batch, &log, || stage.now(), Timestamp::MAX).await;
+        let response = car_bridge::handle(&testbed.bridge, batch, &log, || testbed.now(), Timestamp::MAX).await;
         let back: Vec<String> =
             response.batch_item_failures.into_iter().map(|failure| failure.item_identifier).collect();
         let expected: Vec<String> = (0..10).filter(|n| mask & (1 << n) != 0).map(|n| format!("m{n}")).collect();
@@ -31,15 +31,21 @@ async fn batch_returns_only_failed_messages() {
 /// Why a message is poison stands in the log, for whoever looks into the dead-letter queue.
 #[tokio::test]
 async fn invalid_message_is_logged_with_its_reason() {
-    let stage = Testbed::quiet();
+    let testbed = Testbed::quiet();
     let written = tests::Written::default();
     let mut message = SqsMessage::default();
     message.message_id = Some("m1".to_owned());
     message.body = Some(r#"{"type":"poem"}"#.to_owned());
     let mut batch = SqsEvent::default();
     batch.records.push(message);
-    car_bridge::handle(&stage.bridge, batch, &MetricLog::writing_to(written.clone()), || stage.now(), Timestamp::MAX)
-        .await;
+    car_bridge::handle(
+        &testbed.bridge,
+        batch,
+        &MetricLog::writing_to(written.clone()),
+        || testbed.now(),
+        Timestamp::MAX,
+    )
+    .await;
     let line = written.text();
     assert!(
         line.contains(r#""outcome":"retried""#) && line.contains("this build knows `command`, `fact` and `chore`"),
@@ -50,7 +56,7 @@ async fn invalid_message_is_logged_with_its_reason() {
 /// The clock shows 50 s more each time it is read: the first message is handled, and the others go back.
 #[tokio::test]
 async fn messages_past_the_deadline_return_to_the_queue() {
-    let stage = Testbed::quiet();
+    let testbed = Testbed::quiet();
     let good = QueueMessage::Chore(Task::Redeliver { delivery: 1 }).to_json().unwrap();
     let mut batch = SqsEvent::default();
     for n in 0..3 {
@@ -58,7 +64,7 @@ async fn messages_past_the_deadline_return_to_the_queue() {
         (message.message_id, message.body) = (Some(format!("m{n}")), Some(good.clone()));
         batch.records.push(message);
     }
-    let (begun, reads) = (stage.now(), std::cell::Cell::new(0));
+    let (begun, reads) = (testbed.now(), std::cell::Cell::new(0));
     let now = || {
         reads.set(reads.get() + 1);
         begun + SignedDuration::from_secs(50 * (reads.get() - 1))
@@ -66,7 +72,7 @@ async fn messages_past_the_deadline_return_to_the_queue() {
     let written = tests::Written::default();
     let deadline = begun + SignedDuration::from_secs(110);
     let response =
-        car_bridge::handle(&stage.bridge, batch, &MetricLog::writing_to(written.clone()), now, deadline).await;
+        car_bridge::handle(&testbed.bridge, batch, &MetricLog::writing_to(written.clone()), now, deadline).await;
     let back: Vec<&str> = response.batch_item_failures.iter().map(|failure| failure.item_identifier.as_str()).collect();
     assert_eq!(back, ["m1", "m2"]);
     assert_eq!(written.text().lines().count(), 1, "{}", written.text());

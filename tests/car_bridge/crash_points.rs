@@ -119,9 +119,9 @@ const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-/// The stage with its message waiting.
-async fn set(scenario: &Scenario) -> (Testbed, FakePrId, (String, String)) {
-    let stage = Testbed::configured(scenario.config, |settings| {
+/// The testbed with its message waiting.
+async fn set_up(scenario: &Scenario) -> (Testbed, FakePrId, (String, String)) {
+    let testbed = Testbed::configured(scenario.config, |settings| {
         for listening in &mut settings.listening {
             (listening.labels, listening.comments) = (true, true);
         }
@@ -131,47 +131,47 @@ async fn set(scenario: &Scenario) -> (Testbed, FakePrId, (String, String)) {
         }
     });
     let pr = match scenario.fault {
-        Some(fault) => stuck(&stage, fault, scenario.minutes).await,
+        Some(fault) => stuck(&testbed, fault, scenario.minutes).await,
         None => {
-            let pr = stage.open_and_deliver(fakes::NewPullRequest::default()).await;
-            stage.pass(scenario.minutes).await;
+            let pr = testbed.open_and_deliver(fakes::NewPullRequest::default()).await;
+            testbed.pass(scenario.minutes).await;
             pr
         }
     };
     match scenario.comment {
-        None => drop(tests::claim_in(&stage, &pr, "run-1").await),
+        None => drop(tests::claim_in(&testbed, &pr, "run-1").await),
         Some(text) => {
-            stage.fakes().person_comments(&pr, "maria", text);
-            stage.fakes().advance(jiff::SignedDuration::from_secs(3));
-            stage.deliver_webhooks().await;
+            testbed.fakes().person_comments(&pr, "maria", text);
+            testbed.fakes().advance(jiff::SignedDuration::from_secs(3));
+            testbed.deliver_webhooks().await;
         }
     }
-    let message = stage.publisher.take_message().unwrap();
-    (stage, pr, message)
+    let message = testbed.publisher.take_message().unwrap();
+    (testbed, pr, message)
 }
 
 /// The message comes until it is done with; a dead process leaves it on the queue.
-async fn deliver(stage: &Testbed, (id, body): &(String, String)) {
+async fn deliver(testbed: &Testbed, (id, body): &(String, String)) {
     for _ in 0..6 {
-        let handled = stage.bridge.handle(id, body).await;
-        let died = stage.faults.is_dead();
-        stage.faults.restart();
+        let handled = testbed.bridge.handle(id, body).await;
+        let died = testbed.faults.is_dead();
+        testbed.faults.restart();
         // Shown when a test fails.
-        eprintln!("{} {handled:?}", stage.now());
+        eprintln!("{} {handled:?}", testbed.now());
         if handled.is_ok() && !died {
             return;
         }
         // The queue shows it again after its visibility timeout; by then the dead one's lease is over too.
-        stage.fakes().advance(jiff::SignedDuration::from_mins(7));
-        stage.deliver_webhooks().await;
+        testbed.fakes().advance(jiff::SignedDuration::from_mins(7));
+        testbed.deliver_webhooks().await;
     }
     panic!("the message is never done with");
 }
 
-fn assert_once(stage: &Testbed, pr: &FakePrId, scenario: &Scenario, at: &str) {
+fn assert_once(testbed: &Testbed, pr: &FakePrId, scenario: &Scenario, at: &str) {
     for action in scenario.once {
-        let world = stage.fakes();
-        let done = world
+        let fakes = testbed.fakes();
+        let done = fakes
             .audit()
             .iter()
             .filter(|effect| effect.action == *action && effect.pr.as_ref().is_none_or(|of| of == pr))
@@ -188,22 +188,22 @@ async fn second_worker_does_not_repeat_a_slow_workers_remedy() {
     let mut points = 0;
     for scenario in SCENARIOS {
         for call in 1.. {
-            let (stage, pr, (id, body)) = set(scenario).await;
-            stage.faults.plan(call, CallFault::Late);
+            let (testbed, pr, (id, body)) = set_up(scenario).await;
+            testbed.faults.plan(call, CallFault::Late);
             let second = async {
                 tokio::time::sleep(Duration::from_millis(100)).await;
-                stage.bridge.handle(&id, &body).await
+                testbed.bridge.handle(&id, &body).await
             };
-            let both = tokio::join!(stage.bridge.handle(&id, &body), second);
+            let both = tokio::join!(testbed.bridge.handle(&id, &body), second);
             let at = format!("{}, call {call}: {both:?}", scenario.name);
-            if !stage.faults.struck() {
+            if !testbed.faults.struck() {
                 break;
             }
             points += 1;
-            stage.faults.restart();
-            stage.pass(180).await;
-            assert_once(&stage, &pr, scenario, &at);
-            let record = stage.record(&pr).await;
+            testbed.faults.restart();
+            testbed.pass(180).await;
+            assert_once(&testbed, &pr, scenario, &at);
+            let record = testbed.record(&pr).await;
             assert_eq!((record.state, record.active_run), (scenario.ends, None), "{at}");
         }
     }
@@ -216,20 +216,20 @@ async fn remedy_runs_once_when_interrupted_at_any_call() {
     for scenario in SCENARIOS {
         for how in CallFault::CRASHES {
             for call in 1.. {
-                let (stage, pr, message) = set(scenario).await;
-                stage.faults.plan(call, how);
-                deliver(&stage, &message).await;
-                if !stage.faults.struck() {
+                let (testbed, pr, message) = set_up(scenario).await;
+                testbed.faults.plan(call, how);
+                deliver(&testbed, &message).await;
+                if !testbed.faults.struck() {
                     break;
                 }
                 *points.entry(scenario.name).or_default() += 1;
                 let at = format!("{}, call {call}, {how:?}", scenario.name);
-                stage.pass(180).await;
-                let record = stage.record(&pr).await;
+                testbed.pass(180).await;
+                let record = testbed.record(&pr).await;
                 // A remedy whose answer was lost may have failed: then a sweep would try again. It is never done twice.
-                let told = record.active_run.is_none();
-                assert!(told, "{at}: {:?}", record.active_run);
-                assert_once(&stage, &pr, scenario, &at);
+                let finished = record.active_run.is_none();
+                assert!(finished, "{at}: {:?}", record.active_run);
+                assert_once(&testbed, &pr, scenario, &at);
                 if how != CallFault::AnswerLost {
                     assert_eq!(record.state, scenario.ends, "{at}");
                 }

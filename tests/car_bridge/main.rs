@@ -1,4 +1,4 @@
-//! The Car Bridge in the pretended world: every remedy, its repetition, its refusal; people; slots; the breaker.
+//! The Car Bridge in the pretended fakes: every remedy, its repetition, its refusal; people; slots; the breaker.
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "a test may stop and speak")]
 

@@ -60,8 +60,8 @@ async fn dynamodb_call_times_out() {
 async fn sqs_call_times_out() {
     let addresses =
         AwsTargets { queue_url: "http://127.0.0.1:9/queue".to_owned(), bus: "b".to_owned(), topic_arn: None };
-    let outlets = AwsPublisher::new(&config().await, addresses);
-    let parcel = OutboundMessage {
+    let publisher = AwsPublisher::new(&config().await, addresses);
+    let message = OutboundMessage {
         id: "m1".to_owned(),
         destination: Destination::Queue {
             message: platform::publish::queue_message::QueueMessage::Chore(
@@ -71,7 +71,7 @@ async fn sqs_call_times_out() {
             delay: Duration::ZERO,
         },
     };
-    let answers = within_limit(outlets.publish(&[parcel])).await;
+    let answers = within_limit(publisher.publish(&[message])).await;
     assert!(answers[0].is_err(), "{answers:?}");
 }
 

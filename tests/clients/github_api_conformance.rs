@@ -11,7 +11,7 @@ use platform::github::{CheckRun, CheckRunState, IssueChange, Reaction};
 use serde_json::{Value, json};
 use tests::{pr, sha, start};
 
-use crate::{Made, app, made, says, token};
+use crate::{ScriptedGitHub, app, response, scripted_github, token};
 
 /// Folder in which `scripts/fetch-github-schemas` installs GitHub's published API schemas.
 fn schemas() -> PathBuf {
@@ -72,8 +72,8 @@ fn least(request: &Request<bytes::Bytes>) -> Value {
 }
 
 /// Calls everything once. A call that fails would not show all it sends, so each must succeed.
-async fn call_everything(made: &Made) -> Result<(), platform::transport::ApiError> {
-    let (github, pr) = (&made.github, pr(1));
+async fn call_everything(client: &ScriptedGitHub) -> Result<(), platform::transport::ApiError> {
+    let (github, pr) = (&client.github, pr(1));
     let repo = &pr.repo;
     let run = CheckRun {
         name: "suture".to_owned(),
@@ -138,14 +138,14 @@ async fn call_everything(made: &Made) -> Result<(), platform::transport::ApiErro
 async fn requests_conform_to_github_openapi() {
     let mut requests = Vec::new();
     for credentials in [app(), token()] {
-        let made = made(&credentials, |request| Ok(says(200, &least(&request).to_string())));
-        call_everything(&made).await.unwrap();
+        let client = scripted_github(&credentials, |request| Ok(response(200, &least(&request).to_string())));
+        call_everything(&client).await.unwrap();
         requests.extend(
-            made.transport.sent().iter().filter(|sent| sent.path != "/graphql").map(
+            client.transport.sent().iter().filter(|sent| sent.path != "/graphql").map(
                 |sent| json!({"method": sent.method, "path": sent.path, "query": sent.query, "body": sent.json()}),
             ),
         );
-        for sent in made.transport.sent() {
+        for sent in client.transport.sent() {
             for (header, value) in [("accept", "application/vnd.github+json"), ("user-agent", "suture")] {
                 assert!(sent.headers.get(header).is_some_and(|given| given == value), "{sent:?}");
             }
@@ -186,11 +186,11 @@ fn graphql_documents_are_valid_against_github_schema() {
     let mut files: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     assert!(files.len() >= 6, "{files:?}");
-    let made = std::env::temp_dir().join(format!("suture-comparisons-{}.graphql", std::process::id()));
-    std::fs::write(&made, platform::github::comparisons(25)).unwrap();
-    files.push(made.clone());
+    let generated = std::env::temp_dir().join(format!("suture-comparisons-{}.graphql", std::process::id()));
+    std::fs::write(&generated, platform::github::comparisons(25)).unwrap();
+    files.push(generated.clone());
     let complaints_of_ours = complaints("documents.mjs", &files);
-    std::fs::remove_file(&made).unwrap();
+    std::fs::remove_file(&generated).unwrap();
     assert_eq!(complaints_of_ours, "");
     let wrong = std::env::temp_dir().join(format!("suture-wrong-{}.graphql", std::process::id()));
     let text = "query { nodes(ids: []) { ... on PullRequest { nope commits(first: 200) { nodes { id } } } } }";

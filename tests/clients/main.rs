@@ -1,5 +1,5 @@
 //! The GitHub and the Jenkins client: what they send is held against what GitHub publishes, how they behave against the
-//! simulated world, and what the world does not do against answers made up here.
+//! simulated fakes, and what the fakes does not do against answers made up here.
 
 #![expect(clippy::expect_used, clippy::unwrap_used, reason = "test support may stop when its own setting is wrong")]
 
@@ -19,30 +19,30 @@ use platform::transport::BoxError;
 use testbed::{FaultTransport, ManualClock, Testbed, app_credentials};
 
 /// A client before made-up answers.
-struct Made {
+struct ScriptedGitHub {
     github: GitHub,
     transport: FaultTransport,
     clock: ManualClock,
 }
 
 /// A GitHub client that gets these answers.
-fn made<F>(credentials: &Credentials, answer: F) -> Made
+fn scripted_github<F>(credentials: &Credentials, answer: F) -> ScriptedGitHub
 where
     F: Fn(Request<Bytes>) -> Result<Response<Bytes>, BoxError> + Send + Sync + 'static,
 {
     let (transport, clock) = (FaultTransport::default(), ManualClock::at(tests::start()));
     let answering = transport.to("GitHub", answer);
     let github = GitHub::with_service(credentials, GitHubSettings::default(), answering, Arc::new(clock.clone()));
-    Made { github, transport, clock }
+    ScriptedGitHub { github, transport, clock }
 }
 
 /// An answer.
-fn says(status: u16, body: &str) -> Response<Bytes> {
+fn response(status: u16, body: &str) -> Response<Bytes> {
     Response::builder().status(status).body(Bytes::copy_from_slice(body.as_bytes())).unwrap()
 }
 
 /// The clients before the fakes, as an App and with Jenkins' API token.
-fn staged(settings: fakes::FakeSettings) -> Testbed {
+fn testbed_with(settings: fakes::FakeSettings) -> Testbed {
     Testbed::new(settings, "")
 }
 

@@ -19,9 +19,9 @@ fn engine_on<S: Store>(store: S) -> Arc<Engine<S, RecordingPublisher>> {
 }
 
 /// On a busy machine one may be overtaken for five seconds; then the queue brings it back. Any other error is one.
-async fn apply_at_last<S: Store>(engine: &Engine<S, RecordingPublisher>, heard: &Fact) -> ApplyResult {
+async fn apply_until_done<S: Store>(engine: &Engine<S, RecordingPublisher>, fact: &Fact) -> ApplyResult {
     loop {
-        match engine.apply(heard, minute(1)).await {
+        match engine.apply(fact, minute(1)).await {
             Err(EngineError::WriteConflict { .. }) => {}
             done => return done.unwrap(),
         }
@@ -37,8 +37,8 @@ async fn delivery_repeated_a_thousand_times_is_applied_once<S: Store + 'static>(
             tokio::spawn(async move {
                 let mut applied = 0;
                 for _ in 0..32 {
-                    let heard = check(&pr(1), "d1", "build", CheckVerdict::Running, minute(1));
-                    let outcome = engine.apply(&heard, minute(1)).await.unwrap().outcome;
+                    let fact = check(&pr(1), "d1", "build", CheckVerdict::Running, minute(1));
+                    let outcome = engine.apply(&fact, minute(1)).await.unwrap().outcome;
                     applied += u32::from(outcome == FactOutcome::Applied);
                 }
                 applied
@@ -62,8 +62,8 @@ async fn thirty_two_concurrent_writers_all_apply<S: Store + 'static>(store: S) {
         .map(|n| {
             let engine = Arc::clone(&engine);
             tokio::spawn(async move {
-                let heard = check(&pr(1), format!("d{n}"), &format!("check-{n:02}"), CheckVerdict::Running, minute(1));
-                apply_at_last(&engine, &heard).await
+                let fact = check(&pr(1), format!("d{n}"), &format!("check-{n:02}"), CheckVerdict::Running, minute(1));
+                apply_until_done(&engine, &fact).await
             })
         })
         .collect();
@@ -84,8 +84,8 @@ async fn hundred_checks_in_a_minute_all_apply<S: Store + 'static>(store: S) {
             let engine = Arc::clone(&engine);
             tokio::spawn(async move {
                 tokio::time::sleep(std::time::Duration::from_millis(100 * n)).await;
-                let heard = check(&pr(1), format!("d{n}"), &format!("job-{n:03}"), CheckVerdict::Passed, minute(1));
-                apply_at_last(&engine, &heard).await
+                let fact = check(&pr(1), format!("d{n}"), &format!("job-{n:03}"), CheckVerdict::Passed, minute(1));
+                apply_until_done(&engine, &fact).await
             })
         })
         .collect();
@@ -109,8 +109,8 @@ macro_rules! on_every_store {
             use super::*;
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $scenario() {
-                let rig = Dynoxide::in_memory().await;
-                super::$scenario(rig.store().await).await;
+                let dynamo = Dynoxide::in_memory().await;
+                super::$scenario(dynamo.store().await).await;
             })*
         }
         mod ministack {

@@ -17,7 +17,7 @@ use tests::local_aws::{self, Canned, Dynoxide};
 use tests::{acting, check, minute, opened, pr, start};
 
 /// What becomes of a transaction that DynamoDB answers like this.
-async fn told(status: u16, body: &str) -> StoreError {
+async fn error_for(status: u16, body: &str) -> StoreError {
     // The SDK tries three times before it gives up.
     let server = Canned::start(vec![(status, body.to_owned()); 3]).await;
     let store = DynamoStore::new(local_aws::client(server.endpoint()), local_aws::fresh_names());
@@ -36,33 +36,34 @@ async fn each_dynamodb_error_maps_to_what_the_caller_can_do() {
     let none = r#"{"Code":"None"}"#;
     let conflict = r#"{"Code":"TransactionConflict","Message":"ongoing"}"#;
     let failed = r#"{"Code":"ConditionalCheckFailed","Item":{"pk":{"S":"b"},"who":{"S":"first"}}}"#;
-    assert_eq!(told(400, &cancelled(&format!("{none},{conflict}"))).await, StoreError::TransactionConflict);
-    let both = told(400, &cancelled(&format!("{conflict},{failed}"))).await;
+    assert_eq!(error_for(400, &cancelled(&format!("{none},{conflict}"))).await, StoreError::TransactionConflict);
+    let both = error_for(400, &cancelled(&format!("{conflict},{failed}"))).await;
     let StoreError::ConditionFailed(refused) = both else { panic!("{both}") };
     assert_eq!(refused.iter().map(Option::is_some).collect::<Vec<_>>(), [false, true], "a condition says most");
     let found = refused[1].as_ref().unwrap().found.as_ref().unwrap();
     assert_eq!(platform::store::text_of(found, "who"), Some("first"));
     let throttled = cancelled(&format!(r#"{none},{{"Code":"ThrottlingError","Message":"slow down"}}"#));
-    assert_eq!(told(400, &throttled).await, StoreError::Throttled);
+    assert_eq!(error_for(400, &throttled).await, StoreError::Throttled);
     let too_large = cancelled(&format!(r#"{none},{{"Code":"ValidationError","Message":"Item size has exceeded"}}"#));
-    assert!(matches!(told(400, &too_large).await, StoreError::TooLarge(why) if why.contains("Item size")));
+    assert!(matches!(error_for(400, &too_large).await, StoreError::TooLarge(why) if why.contains("Item size")));
     let busy = r#"{"__type":"com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException","message":"no"}"#;
-    assert_eq!(told(400, busy).await, StoreError::Throttled);
-    let down = told(500, r#"{"__type":"com.amazonaws.dynamodb.v20120810#InternalServerError","message":"oh"}"#).await;
+    assert_eq!(error_for(400, busy).await, StoreError::Throttled);
+    let down =
+        error_for(500, r#"{"__type":"com.amazonaws.dynamodb.v20120810#InternalServerError","message":"oh"}"#).await;
     assert!(matches!(&down, StoreError::Unavailable(why) if why.contains("InternalServerError")), "{down}");
     let denied = r#"{"__type":"com.amazon.coral.service#AccessDeniedException","Message":"not authorized"}"#;
-    assert!(matches!(told(400, denied).await, StoreError::Unavailable(why) if why.contains("AccessDenied")));
+    assert!(matches!(error_for(400, denied).await, StoreError::Unavailable(why) if why.contains("AccessDenied")));
 }
 
 #[tokio::test]
 async fn transaction_conflict_is_decided_again() {
-    let rig = Dynoxide::in_memory().await;
+    let dynamo = Dynoxide::in_memory().await;
     let engine =
-        Engine::new(FaultStore::new(rig.store().await, &Arc::default()), RecordingPublisher::default(), acting());
+        Engine::new(FaultStore::new(dynamo.store().await, &Arc::default()), RecordingPublisher::default(), acting());
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
     engine.store().fail_writes([StoreError::TransactionConflict, StoreError::TransactionConflict]);
-    let heard = check(&pr(1), "d1", "build", CheckVerdict::Running, minute(1));
-    let applied = engine.apply(&heard, minute(1)).await.unwrap();
+    let fact = check(&pr(1), "d1", "build", CheckVerdict::Running, minute(1));
+    let applied = engine.apply(&fact, minute(1)).await.unwrap();
     assert_eq!((applied.outcome, applied.attempts), (FactOutcome::Applied, 3));
     let record = engine.load(&pr(1), minute(1)).await.unwrap().unwrap();
     assert_eq!((record.state, record.version), (State::ChecksRunning, 2));
@@ -117,23 +118,23 @@ async fn oversized_record_is_logged_as_an_anomaly() {
     let engine = Engine::new(FaultStore::<MemoryStore>::default(), RecordingPublisher::default(), acting());
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
     engine.store().fail_writes([StoreError::TooLarge("DynamoDB does not take this".to_owned())]);
-    let heard = check(&pr(1), "d1", "build", CheckVerdict::Running, minute(1));
-    let applied = engine.apply(&heard, minute(1)).await.unwrap();
+    let fact = check(&pr(1), "d1", "build", CheckVerdict::Running, minute(1));
+    let applied = engine.apply(&fact, minute(1)).await.unwrap();
     assert_eq!(applied.outcome, FactOutcome::Anomaly);
     assert_eq!(applied.reason, "the result of d1 cannot be stored: DynamoDB does not take this");
     let log = queries::events(engine.store(), &pr(1), true, None, 1, minute(1)).await.unwrap();
     assert_eq!((log.entries[0].kind, log.entries[0].id.as_str()), (EventKind::Anomaly, "d1"));
     let record = engine.load(&pr(1), minute(1)).await.unwrap().unwrap();
     assert_eq!((record.state, record.due_at), (State::Created, Some(minute(1))), "it is due at once");
-    let again = engine.apply(&heard, minute(2)).await.unwrap();
+    let again = engine.apply(&fact, minute(2)).await.unwrap();
     assert_eq!(again.outcome, FactOutcome::Duplicate);
 }
 
 /// The real thing: a record that no longer fits into a row of DynamoDB.
 #[tokio::test]
 async fn row_over_400_kb_is_refused_as_too_large() {
-    let rig = Dynoxide::in_memory().await;
-    let store = rig.store().await;
+    let dynamo = Dynoxide::in_memory().await;
+    let store = dynamo.store().await;
     let mut item = Item::default();
     item.inner_mut().insert("body".to_owned(), AttributeValue::S("x".repeat(410_000)));
     let large = RowWrite::Put { key: Key::state("a"), item, only_if: Condition::Absent };

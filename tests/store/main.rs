@@ -74,7 +74,7 @@ macro_rules! contract {
             #[tokio::test]
             async fn $clause() {
                 // What a store runs on must last as long as it does.
-                let (_rig, store) = $store;
+                let (_backend, store) = $store;
                 $part::$clause(&store).await;
             }
         )*
@@ -83,23 +83,23 @@ macro_rules! contract {
 
 contract!(memory, ((), MemoryStore::new()));
 contract!(dynoxide_in_memory, {
-    let rig = Dynoxide::in_memory().await;
-    let store = rig.store().await;
-    (rig, store)
+    let dynamo = Dynoxide::in_memory().await;
+    let store = dynamo.store().await;
+    (dynamo, store)
 });
 contract!(dynoxide_on_a_file, {
     let folder = Folder::new();
-    let rig = Dynoxide::on_file(&folder.path().join("tables.db")).await;
-    let store = rig.store().await;
-    ((rig, folder), store)
+    let dynamo = Dynoxide::on_file(&folder.path().join("tables.db")).await;
+    let store = dynamo.store().await;
+    ((dynamo, folder), store)
 });
 contract!(ministack, ((), Ministack::shared().store().await));
 
 /// A store on DynamoDB says what its requests consumed; one in memory consumes nothing.
 #[tokio::test]
 async fn consumed_capacity_is_added_up() {
-    let rig = Dynoxide::in_memory().await;
-    for store in [rig.store().await, Ministack::shared().store().await] {
+    let dynamo = Dynoxide::in_memory().await;
+    for store in [dynamo.store().await, Ministack::shared().store().await] {
         let row = |key: &str| RowWrite::Put { key: Key::state(key), item: Item::default(), only_if: Condition::Always };
         store.write(vec![row("one")], tests::start()).await.unwrap();
         let one = store.usage().usage().units;
@@ -118,8 +118,8 @@ async fn unreachable_and_missing_tables_are_reported() {
     let nobody = DynamoStore::new(local_aws::client("http://127.0.0.1:9"), local_aws::fresh_names());
     let error = nobody.get(&Key::state("a"), tests::start()).await.unwrap_err();
     assert!(matches!(&error, StoreError::Unavailable(why) if why.contains("dispatch failure")), "{error}");
-    let rig = Dynoxide::in_memory().await;
-    let missing = DynamoStore::new(local_aws::client(rig.endpoint()), local_aws::fresh_names());
+    let dynamo = Dynoxide::in_memory().await;
+    let missing = DynamoStore::new(local_aws::client(dynamo.endpoint()), local_aws::fresh_names());
     let error = missing.get(&Key::state("a"), tests::start()).await.unwrap_err();
     assert!(matches!(&error, StoreError::Unavailable(why) if why.contains("ResourceNotFound")), "{error}");
 }

@@ -50,23 +50,23 @@ fn policies(config: &str) -> Policies {
     read.entry(config.to_owned()).or_insert_with(|| Policies::parse(config).unwrap()).clone()
 }
 
-/// An answer.
+/// An response.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct WebhookResponse {
     pub(crate) code: u16,
     /// `status` if it was taken, `code` if it was turned away.
-    pub(crate) word: String,
+    pub(crate) outcome: String,
     pub(crate) reason: String,
 }
 
-/// The function, listening.
-pub(crate) struct Ear {
+/// The function, harness_with_open_prs.
+pub(crate) struct Harness {
     webhook: WebhookHandler<FaultStore, RecordingPublisher>,
     lines: Lines,
     pub(crate) now: Timestamp,
 }
 
-impl Ear {
+impl Harness {
     pub(crate) fn new(config: &str) -> Self {
         let policies = policies(config);
         let secrets = |text| SenderSecrets::parse(text).unwrap();
@@ -84,12 +84,12 @@ impl Ear {
         self.webhook.engine().store()
     }
 
-    pub(crate) fn outlets(&self) -> &RecordingPublisher {
+    pub(crate) fn publisher(&self) -> &RecordingPublisher {
         self.webhook.engine().publisher()
     }
 
     pub(crate) fn sent(&self) -> Vec<OutboundMessage> {
-        self.outlets().sent()
+        self.publisher().sent()
     }
 
     /// The last line of the log, as it was written.
@@ -102,7 +102,13 @@ impl Ear {
         serde_json::from_str(&self.raw_line()).unwrap()
     }
 
-    pub(crate) async fn request(&self, method: Method, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+    pub(crate) async fn request(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> WebhookResponse {
         let mut request = Request::builder().method(method).uri(path);
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -117,14 +123,14 @@ impl Ear {
         let text = |name: &str| json[name].as_str().unwrap().to_owned();
         if code == 200 {
             assert_eq!(content_type, "application/json");
-            return Answer { code, word: text("status"), reason: text("reason") };
+            return WebhookResponse { code, outcome: text("status"), reason: text("reason") };
         }
         assert_eq!((content_type, json["status"].as_u64()), ("application/problem+json", Some(u64::from(code))));
-        Answer { code, word: text("code"), reason: text("detail") }
+        WebhookResponse { code, outcome: text("code"), reason: text("detail") }
     }
 
     /// GitHub delivers something.
-    pub(crate) async fn hear(&self, delivery: &Delivery) -> Answer {
+    pub(crate) async fn deliver(&self, delivery: &Delivery) -> WebhookResponse {
         let body = delivery.payload.to_string();
         let signature = sign(SECRET, body.as_bytes());
         let headers = [
@@ -135,22 +141,22 @@ impl Ear {
         self.request(Method::POST, "/webhook/github", &headers, body.as_bytes()).await
     }
 
-    /// GitHub delivers something, and it is answered with this word.
+    /// GitHub delivers something, and it is answered with this outcome.
     #[track_caller]
-    pub(crate) fn expect(&self, delivery: &Delivery, word: &str) -> impl Future<Output = Answer> {
+    pub(crate) fn expect(&self, delivery: &Delivery, outcome: &str) -> impl Future<Output = WebhookResponse> {
         let place = std::panic::Location::caller();
         async move {
-            let answer = self.hear(delivery).await;
-            assert_eq!(answer.word, word, "{} at {place}: {answer:?}", delivery.id);
-            answer
+            let response = self.deliver(delivery).await;
+            assert_eq!(response.outcome, outcome, "{} at {place}: {response:?}", delivery.id);
+            response
         }
     }
 
     pub(crate) async fn record(&self, number: u64) -> PullRequest {
-        self.known(number).await.unwrap()
+        self.find_record(number).await.unwrap()
     }
 
-    pub(crate) async fn known(&self, number: u64) -> Option<PullRequest> {
+    pub(crate) async fn find_record(&self, number: u64) -> Option<PullRequest> {
         self.webhook.engine().load(&tests::pr(number), self.now).await.unwrap()
     }
 

@@ -9,11 +9,11 @@ use webhook::signature::sign;
 
 use crate::harness::{Delivery, JENKINS, SECRET, pull, status};
 
-async fn hear(function: &Function, delivery: &Delivery, encoded: bool) -> (u64, String) {
-    let answer = function.invoke(&gateway_event(delivery, encoded)).await;
-    let body: Value = serde_json::from_str(answer["body"].as_str().unwrap_or_else(|| panic!("{answer}"))).unwrap();
-    let word = if answer["statusCode"] == 200 { &body["status"] } else { &body["code"] };
-    (answer["statusCode"].as_u64().unwrap(), word.as_str().unwrap().to_owned())
+async fn deliver(function: &Function, delivery: &Delivery, encoded: bool) -> (u64, String) {
+    let response = function.invoke(&gateway_event(delivery, encoded)).await;
+    let body: Value = serde_json::from_str(response["body"].as_str().unwrap_or_else(|| panic!("{response}"))).unwrap();
+    let outcome = if response["statusCode"] == 200 { &body["status"] } else { &body["code"] };
+    (response["statusCode"].as_u64().unwrap(), outcome.as_str().unwrap().to_owned())
 }
 
 /// What API Gateway makes of a delivery: version 2 of its payload.
@@ -75,10 +75,10 @@ async fn release_binary_handles_gateway_events() {
     .await;
     let opened = pull(42, "opened", 'a', 0);
     let pending = status('a', JENKINS, "pending", "", 1);
-    assert_eq!(hear(&function, &opened, false).await, (200, "applied".to_owned()));
-    assert_eq!(hear(&function, &opened, false).await, (200, "duplicate_ignored".to_owned()));
-    assert_eq!(hear(&function, &pending, true).await, (200, "applied".to_owned()));
-    assert_eq!(hear(&function, &pending, false).await, (200, "duplicate_ignored".to_owned()));
+    assert_eq!(deliver(&function, &opened, false).await, (200, "applied".to_owned()));
+    assert_eq!(deliver(&function, &opened, false).await, (200, "duplicate_ignored".to_owned()));
+    assert_eq!(deliver(&function, &pending, true).await, (200, "applied".to_owned()));
+    assert_eq!(deliver(&function, &pending, false).await, (200, "duplicate_ignored".to_owned()));
     let mut forged = gateway_event(&pull(43, "opened", 'b', 0), false);
     forged["body"] = json!("{}");
     let refused = function.invoke(&forged).await;
