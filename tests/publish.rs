@@ -1,4 +1,4 @@
-//! The ways out on AWS: what is sent arrives, and what was not taken is not called sent.
+//! Publishing to AWS: messages arrive, and a rejected entry is reported as not sent.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop")]
 
@@ -116,7 +116,7 @@ async fn publish_to(body: &str, messages: &[OutboundMessage]) -> Vec<Result<(), 
     publisher.publish(messages).await.into_iter().map(|answer| answer.map_err(|error| error.to_string())).collect()
 }
 
-/// Both services answer 200 and say inside which entries they did not take.
+/// SQS and EventBridge return 200 and list rejected entries in the body.
 #[tokio::test]
 async fn rejected_entries_are_reported_as_unpublished() {
     let half = r#"{"Successful":[{"Id":"0","MessageId":"m","MD5OfMessageBody":"x"}],"Failed":[{"Id":"1","SenderFault":false,"Code":"InternalError","Message":"try again"}]}"#;
@@ -149,7 +149,7 @@ async fn message_names_its_type_and_its_errors() {
     let json = message.to_json().unwrap();
     assert!(json.starts_with(r#"{"type":"command","v":1,"#), "{json}");
     assert_eq!(QueueMessage::from_json(&json).as_ref(), Ok(message));
-    // The shape the companions know has no type.
+    // The companion bots send commands without `type`.
     assert_eq!(QueueMessage::from_json(&json.replace(r#""type":"command","#, "")).as_ref(), Ok(message));
     let unknown = QueueMessage::from_json(r#"{"type":"poem","v":1}"#).unwrap_err();
     assert_eq!(unknown, InvalidMessage::Unknown("poem".to_owned()));
@@ -160,8 +160,8 @@ async fn message_names_its_type_and_its_errors() {
     assert!(QueueMessage::Fact(Box::new(own)).to_json().is_err(), "Suture's own deeds do not travel");
 }
 
-/// What nobody can read comes back until the queue gives it up; whoever looks into the dead-letter queue is told why it is there, and a
-/// good message beside it is done at once.
+/// Invalid messages are retried until SQS moves them to the dead-letter queue, where the reason can be read. A valid
+/// message in the same batch is handled at once.
 #[tokio::test]
 async fn invalid_message_reaches_the_dead_letter_queue_with_a_reason() {
     let config = config(Ministack::shared().endpoint()).await;
@@ -182,7 +182,8 @@ async fn invalid_message_reaches_the_dead_letter_queue_with_a_reason() {
     }
     let testbed = testbed::Testbed::quiet();
     let log = platform::telemetry::MetricLog::writing_to(std::io::sink());
-    // As Lambda does it: a batch at a time, and only what is not among the failures is taken off the queue.
+    // Emulates Lambda's SQS poller: one batch at a time; only messages that are not in `batch_item_failures` are
+    // deleted.
     let mut handed = 0;
     for _ in 0..30 {
         let got = client.receive_message().queue_url(&url).max_number_of_messages(10).send().await.unwrap();

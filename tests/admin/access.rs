@@ -1,4 +1,4 @@
-//! Each route × role × scope, and the first five of OWASP's API risks by name.
+//! Every route by role and scope, and the first five OWASP API security risks.
 
 use serde_json::json;
 use tests::{pr, start};
@@ -6,7 +6,8 @@ use tests::{pr, start};
 use crate::harness::{Caller, Harness};
 use crate::seed_records;
 
-/// Method, path, body, what it answers to who may, and the least role; `shop` says whether a scope of `acme/shop` is enough.
+/// Method, path, body, status for an allowed caller and the lowest role; `shop` is the status for the admin of
+/// `acme/shop`.
 struct Row {
     post: bool,
     path: &'static str,
@@ -24,7 +25,8 @@ const fn post(path: &'static str, body: &'static str, ok: u16, needs: Caller, sh
     Row { post: true, path, body, ok, needs, shop }
 }
 
-/// The routes. What `acme/shop`'s admin may is in the last column; `acme/web`'s viewer is tried on each too.
+/// The routes. The last column is the status for the admin of `acme/shop`; the viewer of `acme/web` is tested on each
+/// route too.
 const ROUTES: [Row; 28] = [
     get("/api/overview", Caller::Viewer, 200),
     get("/api/insights", Caller::Viewer, 200),
@@ -97,7 +99,7 @@ async fn each_route_requires_its_role_and_scope() {
                 response.problem();
             }
         }
-        // What one row has done must not decide about the next.
+        // Reset what the row changed.
         harness.post(Caller::Admin, "/api/unpause", "").await;
     }
 }
@@ -127,7 +129,7 @@ fn spent(harness: &Harness<testbed::MemoryStore>) -> u64 {
     harness.store().usage().usage().requests
 }
 
-/// API1: broken object level authorization. Another scope's pull request, run or page is not there.
+/// API1: broken object level authorization. Pull requests, runs and pages of another scope are not found.
 #[tokio::test]
 async fn owasp_api1_objects_of_another_scope_are_not_found() {
     let harness = Harness::new();
@@ -146,7 +148,7 @@ async fn owasp_api1_objects_of_another_scope_are_not_found() {
     let results = harness.post(Caller::ShopAdmin, "/api/commands", batch).await.json();
     assert_eq!((&results["results"][0]["status"], &results["results"][1]["status"]), (&json!(404), &json!(202)));
     assert_eq!(harness.publisher().sent().iter().filter(|message| message.id.starts_with("cmd:")).count(), 1);
-    // Sweeps name everybody's pull requests: they are for who sees all, and for who asked.
+    // Sweeps name pull requests of all repositories: only unscoped callers and the requester see them.
     let asked = harness.post(Caller::ShopAdmin, "/api/reconciler/run", r#"{"repo":"shop"}"#).await.json();
     let path = format!("/api/runs/{}", asked["run_id"].as_str().unwrap());
     assert_eq!(harness.get(Caller::ShopAdmin, &path).await.json()["state"], "pending");
@@ -154,7 +156,8 @@ async fn owasp_api1_objects_of_another_scope_are_not_found() {
     assert_eq!(harness.get(Caller::WebViewer, "/api/runs").await.json()["runs"], json!([]));
 }
 
-/// API2: broken authentication. Only a key opens, in the one header, and a wrong one costs nothing.
+/// API2: broken authentication. Only a valid key in the `authorization` header authenticates, and an invalid one reads
+/// nothing.
 #[tokio::test]
 async fn owasp_api2_only_a_valid_key_authenticates_and_a_wrong_one_reads_nothing() {
     let harness = Harness::new();
@@ -185,7 +188,7 @@ async fn owasp_api2_only_a_valid_key_authenticates_and_a_wrong_one_reads_nothing
     assert!(!harness.lines.text().contains(&key), "no key is ever logged");
 }
 
-/// API3: broken object property level authorization. Nothing is shown or set that is not meant to be.
+/// API3: broken object property level authorization. Internal properties are neither shown nor settable.
 #[tokio::test]
 async fn owasp_api3_internal_properties_are_neither_shown_nor_settable() {
     let harness = Harness::new();
@@ -209,7 +212,7 @@ async fn owasp_api3_internal_properties_are_neither_shown_nor_settable() {
     assert!(sent.contains(r#"requested_by: "operator""#) && sent.contains("source: AdminApi"), "{sent}");
 }
 
-/// API4: unrestricted resource consumption. A key has a limit per minute, and hears when to come back.
+/// API4: unrestricted resource consumption. Each key has a limit per minute, and 429 carries `retry-after`.
 #[tokio::test]
 async fn owasp_api4_rate_limit_per_key_returns_retry_after() {
     let policies =
@@ -236,7 +239,8 @@ async fn owasp_api4_rate_limit_per_key_returns_retry_after() {
     }
 }
 
-/// A status is counted while it is read: over the limit nobody gets it, and from then on nothing is read for them.
+/// The rate limit is counted while the status is read: above it the response is refused, and later requests read
+/// nothing.
 #[tokio::test]
 async fn status_query_counts_against_the_rate_limit() {
     let policies =
@@ -263,7 +267,7 @@ fn clock_now(harness: &Harness<testbed::MemoryStore>) -> jiff::Timestamp {
     harness.clock.now()
 }
 
-/// API5: broken function level authorization. A role cannot do what a higher one may, whatever the way.
+/// API5: broken function level authorization. A role cannot use a higher role's actions by any route.
 #[tokio::test]
 async fn owasp_api5_role_cannot_use_actions_of_a_higher_role() {
     let harness = Harness::new();

@@ -1,4 +1,4 @@
-//! What people want done: once for each name, and only what makes sense.
+//! Commands by the API: idempotency keys, validation and sweep requests.
 
 use domain::command::{Command, CommandSource};
 use domain::reconcile_request::ReconcileRequest;
@@ -75,7 +75,7 @@ async fn retry_with_the_same_key_sends_the_same_command() {
     let done = harness.post_with_key(Caller::Operator, COMMAND, REBUILD, Some("k2")).await;
     assert_eq!(done.status, 202, "{}", done.text);
     let sent = commands(&harness.publisher().sent());
-    // The log tells a repetition by its id and its time; both are those of the first try.
+    // The event log deduplicates by id and time, so the retry must send those of the first attempt.
     assert_eq!((sent[0].timestamp, json!(sent[0].command_id)), (minute(20), done.json()["command_id"].clone()));
 }
 
@@ -207,7 +207,7 @@ async fn sweep_request_is_stored_before_it_is_published() {
     let detail: serde_json::Value = serde_json::from_str(detail).unwrap();
     let expected = json!({"repo": "acme/shop", "pr_number": 1, "base": null, "dry_run": true, "run_id": id, "requested_by": "operator"});
     assert_eq!(detail, expected);
-    // Without the bus it is durable all the same: its request has a date, and the next sweep finds it.
+    // The request is durable without the bus: it has a due date, and the next sweep finds it.
     harness.publisher().set_down(true);
     let silent = harness.post(Caller::Operator, "/api/reconciler/run", "").await;
     assert_eq!(silent.status, 202);
@@ -232,7 +232,7 @@ async fn repeated_sweep_requests_are_coalesced() {
     let run = async |id: &str| harness.get(Caller::Viewer, &format!("/api/runs/{id}")).await.json();
     assert_eq!(run(&first).await["outcome"], json!(format!("superseded by `{second}`")));
     assert_eq!((&run(&first).await["state"], &run(&second).await["state"]), (&json!("cancelled"), &json!("pending")));
-    // A base branch is another thing, and so is a dry run.
+    // A base branch and a dry run are different requests.
     let base = harness.post(Caller::Operator, "/api/reconciler/run", r#"{"repo":"shop","base":"main"}"#).await.json();
     let dry =
         harness.post(Caller::Operator, "/api/reconciler/run", r#"{"repo":"shop","pr_number":1,"dry_run":true}"#).await;

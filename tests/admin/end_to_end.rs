@@ -1,5 +1,4 @@
-//! With the others: what is asked here is done by the Car Bridge, a sweep that was asked for is the reconciler's, and GitHub,
-//! when it is asked, changes nothing. In the pretended fakes.
+//! The admin function with the Car Bridge, the reconciler and the fakes on one store.
 
 use std::sync::Arc;
 
@@ -20,7 +19,7 @@ use crate::harness::{Caller, Harness, Options};
 
 type Shared = Harness<FaultStore<TestStore>>;
 
-/// The testbed with a pull request on it, and the admin function on the same store.
+/// A testbed with one pull request, and the admin function on the same store.
 async fn set_up() -> (Testbed, Shared, FakePrId, String) {
     let testbed = Testbed::quiet();
     let pr = testbed.open_and_deliver(NewPullRequest::default()).await;
@@ -72,7 +71,7 @@ async fn api_command_runs_once_despite_redelivery() {
     assert!(status["commands"].as_array().unwrap().iter().any(|command| command["command"] == "/resume"));
 }
 
-/// The procedure for what was given up: a person says `/resume` by the API, and Suture takes it back with fresh budgets.
+/// The documented procedure after an escalation: `/resume` by the API gives the pull request fresh budgets.
 #[tokio::test]
 async fn escalated_pull_request_is_resumed_by_the_api() {
     let (testbed, harness, pr, path) = set_up().await;
@@ -116,7 +115,7 @@ async fn requested_sweep_runs_in_the_reconciler_under_its_run_id() {
     assert_eq!((&run["state"], &run["kind"]), (&json!("completed"), &json!("sweep")));
     let overview = harness.get(Caller::Viewer, "/api/overview").await.json();
     assert_eq!(overview["last_sweep"]["run_id"], id);
-    // One whose word on the bus was lost is granted by the next regular sweep: it has a date.
+    // A request whose bus event was lost is served by the next scheduled sweep, because it has a due date.
     testbed.fakes().advance(SignedDuration::from_mins(1));
     harness.clock.set(testbed.now());
     let lost = harness.post(Caller::Operator, "/api/reconciler/run", "").await.json();
@@ -128,7 +127,7 @@ async fn requested_sweep_runs_in_the_reconciler_under_its_run_id() {
     assert_eq!(run["state"], "completed");
 }
 
-/// The numbers of a row of the status issue, by what it begins with.
+/// The numbers in the row of the status issue that starts with this text.
 fn shown(body: &str, begins: &str) -> Vec<u64> {
     let row = body.lines().find(|line| line.starts_with(&format!("| {begins} |")));
     let cells = row.unwrap_or_else(|| panic!("no {begins} in {body}")).split('|').skip(2);

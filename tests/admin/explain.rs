@@ -1,4 +1,4 @@
-//! Why: one sentence in each state, the rule and its evidence, and what GitHub shows, with nothing changed by it.
+//! The explain route: one sentence per state, the rule with its evidence, and the live status of GitHub.
 
 use domain::event::{FactKind, RemedyUpdate};
 use domain::id::RunId;
@@ -16,7 +16,7 @@ async fn explain(harness: &Harness<MemoryStore>, number: u64, query: &str) -> Va
     response.json()
 }
 
-/// A typical life, stopped after so many facts and looked at an hour after the last.
+/// A typical lifecycle, stopped after this many facts and queried an hour after the last one.
 async fn stopped_after(facts: usize) -> Value {
     let harness = Harness::new();
     let life = tests::typical_life(&pr(1));
@@ -65,7 +65,7 @@ async fn explain_shows_evidence_next_action_budgets_and_commands() {
     assert_eq!(why["would_have_matched"], "rule 11 (FALLTHROUGH)");
     assert_eq!(why["you_can"][0], "`/rebuild`: Runs the Jenkins build again.");
     assert_eq!((&why["live"], &why["live_error"]), (&json!(false), &json!(null)));
-    // A key without GitHub says so, and explains all the same.
+    // Without GitHub credentials the response says so and still explains.
     let live = explain(&harness, 1, "?live=true").await;
     assert_eq!((&live["live"], &live["classification"]), (&json!(false), &json!("RETRY_CHECKS")));
     assert!(live["live_error"].as_str().unwrap().starts_with("cannot read GitHub: "));
@@ -76,7 +76,7 @@ async fn explain_names_spent_budget_hold_escalation_and_observe_mode() {
     let harness = Harness::new();
     harness.apply_fact(&opened(&pr(1), "d1", start())).await;
     let engine = harness.admin.engine();
-    // Three rebuilds that did not work.
+    // Three failed rebuilds.
     let mut at = 10;
     for n in 1..=3 {
         harness.apply_fact(&flaky(&pr(1), &format!("f{n}"), at)).await;

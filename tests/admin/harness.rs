@@ -1,4 +1,4 @@
-//! The harness: the admin function on a store, with keys of every role, and requests made without sockets.
+//! Test harness: the admin function on a store, with keys of every role and requests without sockets.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use testbed::{ManualClock, MemoryStore, RecordingPublisher};
 use tests::{Written, acting, start};
 use tower::ServiceExt as _;
 
-/// Caller asks.
+/// The caller of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Caller {
     Anonymous,
@@ -29,9 +29,9 @@ pub(crate) enum Caller {
     Viewer,
     Operator,
     Admin,
-    /// An admin who sees `acme/shop` only.
+    /// An admin with the scope `acme/shop`.
     ShopAdmin,
-    /// A viewer who sees `acme/web` only.
+    /// A viewer with the scope `acme/web`.
     WebViewer,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Harness<S: Store + 'static> {
     keys: Vec<(Caller, String)>,
 }
 
-/// What was answered.
+/// Response of the admin function.
 #[derive(Debug, Clone)]
 pub(crate) struct ApiResponse {
     pub(crate) status: u16,
@@ -59,7 +59,7 @@ impl ApiResponse {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("")
     }
 
-    /// The code of a problem, which is one in every respect.
+    /// Status and code of a problem response; asserts that the response is a valid one.
     pub(crate) fn problem(&self) -> (u16, String) {
         assert_eq!(self.header("content-type"), "application/problem+json", "{} {}", self.status, self.text);
         let json = self.json();
@@ -135,7 +135,7 @@ impl<S: Store + 'static> Harness<S> {
         self.admin.engine().store()
     }
 
-    /// A fact is heard, at its own time.
+    /// Applies a fact at its own time.
     pub(crate) async fn apply_fact(&self, fact: &Fact) {
         let at = fact.occurred_at;
         self.admin.engine().apply(fact, at).await.unwrap();

@@ -1,4 +1,4 @@
-//! What the numbers suggest: the route, its scopes, and how far it reads.
+//! The insights route: numbers, scopes and read limits.
 
 use domain::event::{FactKind, RemedyUpdate};
 use domain::id::RunId;
@@ -83,7 +83,7 @@ async fn insights_are_limited_to_the_keys_scope() {
     assert_eq!(harness.get(Caller::Viewer, "/api/insights?days=3").await.problem(), (400, "BAD_QUERY".to_owned()));
 }
 
-/// A day with more events than are read says so, and costs no more than the others.
+/// A day with more events than the read limit is marked partial and costs no more than others.
 #[tokio::test]
 async fn insights_mark_days_that_are_read_in_part() {
     let harness = Harness::new();
@@ -115,7 +115,7 @@ async fn insights_mark_days_that_are_read_in_part() {
     assert_eq!(insights["partial"], true);
     let why = "For one day, only the first 5000 events of each partition were read, so the numbers are incomplete.";
     assert_eq!(insights["partial_reason"], why);
-    // Fourteen days of four parts, and what the key costs.
+    // Fourteen days of four partitions each, plus the key's rate limit.
     assert!(requests <= 14 * 4 + 10, "{requests} requests");
     harness.get(Caller::Viewer, "/api/insights").await.json();
     let again = store.usage().usage().requests - before - requests;

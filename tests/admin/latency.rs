@@ -1,4 +1,4 @@
-//! What a status costs, compared with reading the same rows by hand, in one run on one machine.
+//! Latency of a status query, compared with reading the same rows directly.
 
 use std::time::{Duration, Instant};
 
@@ -9,9 +9,9 @@ use tests::{check, minute, opened, pr, start};
 
 use crate::harness::{Caller, Harness, Options};
 
-/// How often each is asked.
+/// Measured requests per variant.
 const TIMES: usize = 200;
-/// And before that, unmeasured.
+/// Warm-up requests, not measured.
 const WARM: usize = 20;
 
 fn p99(mut times: Vec<Duration>) -> Duration {
@@ -24,9 +24,9 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-/// The limit is 3 × at p99. The rows of a status are its record, its vulnerability, its events and its runs; by hand they are
-/// read one after the other. The two are asked in turns, so that what else the machine does hits both; on a machine that is
-/// busy with other builds single answers come late all the same, so against the one Query what is asserted is the median.
+/// The limit is 3 × at p99. A status reads the record, its vulnerability, its events and its runs; the baseline reads
+/// them one after the other. Both are measured alternately, so that other load affects both. On a busy machine single
+/// responses are late nevertheless, so the comparison with one Query asserts the median.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn status_costs_little_more_than_reading_its_rows() {
     let dynamo = Dynoxide::in_memory().await;
@@ -61,7 +61,7 @@ async fn status_costs_little_more_than_reading_its_rows() {
     };
     let (mut single, mut by_hand, mut status) = (Vec::new(), Vec::new(), Vec::new());
     for n in 0..TIMES + WARM {
-        // A minute for each hundred requests: the limit of a key is not what is measured.
+        // Advance a minute per hundred requests, so that the key's rate limit does not apply.
         harness.clock.set(minute(80 + i64::try_from(n / 100).unwrap()));
         let times = [timed(&query).await, timed(&rows).await, timed(&ask).await];
         if n >= WARM {

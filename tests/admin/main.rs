@@ -1,4 +1,4 @@
-//! The admin function: who may see and do what, what is refused and how, what answers say, and what they cost.
+//! The admin function: access, refusals, responses and their cost.
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::wildcard_enum_match_arm, reason = "a test may stop")]
 
@@ -27,7 +27,7 @@ fn web(number: u64) -> PrId {
     format!("acme/web#{number}").parse().unwrap()
 }
 
-/// A check of head `a` fails because of the network.
+/// A check of head `a` that fails with a network error.
 fn flaky(pr: &PrId, id: &str, minutes: i64) -> domain::event::Fact {
     let check = domain::signals::CheckReport {
         name: "build".to_owned(),

@@ -1,4 +1,4 @@
-//! Whatever is sent, the answer is a problem with a sentence: never a 5xx, never a stack trace, never somebody else's names.
+//! Malformed input always gets a problem response with a sentence: never a 5xx, a stack trace or another scope's names.
 
 use bytes::Bytes;
 use http::Request;
@@ -45,7 +45,7 @@ async fn malformed_paths_are_refused() {
         assert!((400..500).contains(&status), "{path}: {status}");
         assert!(!response.text.contains("passwd") && response.text.len() < 1500, "{}", response.text);
     }
-    // One pull request has many spellings, and leading zeros are none of ours; case is GitHub's matter.
+    // Repository names are case-insensitive as on GitHub; leading zeros in a number are refused.
     assert_eq!(harness.get(Caller::Admin, "/api/pr/ACME/Shop/1/status").await.json()["repo"], "acme/shop");
 }
 
@@ -72,7 +72,7 @@ async fn malformed_query_strings_are_refused() {
         let (status, code) = harness.get(Caller::Admin, path).await.problem();
         assert_eq!(status, 400, "{path}: {code}");
     }
-    // Well formed, as far as a description can tell.
+    // Well formed by the OpenAPI schema, but invalid.
     for (path, expected) in [
         ("/api/prs?after=eyJsIjoicHJzIiwicCI6WyJhY21lL3Nob3AjMSIsIkNSRUFURUQiLDFdfQ", "BAD_CURSOR"),
         ("/api/prs?after=A", "BAD_CURSOR"),
@@ -108,7 +108,7 @@ async fn oversized_and_malformed_bodies_are_refused() {
 #[tokio::test]
 async fn store_outage_returns_503_without_internal_names() {
     let harness = Harness::on(FaultStore::<MemoryStore>::default(), Options::default());
-    // The limit of the key is asked first. Then it answers, so that what comes after it is asked too.
+    // The key's rate limit is the first store call. In a second pass it works, so that the later calls fail.
     for unanswered in [&[""][..], &["get ", "write ", "query "]] {
         harness.store().faults.fail_calls("", false);
         unanswered.iter().for_each(|calls| harness.store().faults.fail_calls(calls, true));

@@ -1,4 +1,4 @@
-//! The description is true: its copy in the repository is current, and schemathesis finds nothing that contradicts it.
+//! The OpenAPI document: the copy in the repository is current, and schemathesis finds no violation.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -21,7 +21,7 @@ fn openapi_document_in_the_repository_is_current() {
     let current = format!("{}\n", serde_json::to_string_pretty(&admin::openapi()).unwrap());
     let committed = std::fs::read_to_string(&path).unwrap_or_default();
     if current != committed {
-        // Not over the file itself: a test that mends what it checks would pass the second time.
+        // Writes a separate file: a test that repairs what it checks would pass the second time.
         std::fs::write(root().join("docs/openapi.json.new"), current).unwrap();
         panic!("docs/openapi.json is out of date: review docs/openapi.json.new and move it there");
     }
@@ -66,8 +66,8 @@ async fn schemathesis_finds_no_violations() {
     let mut run = Command::new(programs.join("schemathesis"))
         .args(["run", &format!("{address}/api/openapi.json")])
         .args(["--header", &format!("Authorization: Bearer {}", harness.key(Caller::Admin).unwrap())])
-        // One worker: Python 3.11 loses count when two threads parse at once (`AST constructor recursion depth mismatch`), and
-        // only one asks the same in every run. Nothing of an earlier run is tried again either.
+        // One worker: Python 3.11 fails when two threads parse at once (`AST constructor recursion depth mismatch`),
+        // and only one worker sends the same requests in every run. No examples of earlier runs are replayed.
         .args(["--max-examples", "25", "--seed", "7", "--workers", "1", "--phases", "examples,coverage,fuzzing"])
         .args(["--checks", "all", "--generation-database", "none"])
         .args(["--request-timeout", "10", "--no-color"])
@@ -77,7 +77,7 @@ async fn schemathesis_finds_no_violations() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // It takes ten seconds. (`--max-time` is no bound but a goal: whoever gives it one keeps it busy that long.)
+    // Usually ten seconds. `--max-time` is a goal rather than a bound: with it schemathesis runs that long.
     let give_up = Instant::now() + Duration::from_secs(120);
     let ended = loop {
         if let Some(status) = run.try_wait().unwrap() {

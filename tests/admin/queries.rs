@@ -1,4 +1,4 @@
-//! What is shown: the overview, lists page by page, one pull request; on memory and on dynoxide.
+//! Queries: the overview, paged lists and one pull request, in memory and on dynoxide.
 
 use domain::event::{FactKind, RemedyUpdate};
 use domain::id::RunId;
@@ -30,7 +30,7 @@ async fn healed<S: Store + 'static>(harness: &Harness<S>) {
     engine.apply(&passed, minute(45)).await.unwrap();
 }
 
-/// The vulnerability that was read set_up with the record is the one the record names, also when that has changed.
+/// The vulnerability that is read together with the record is the one that the record names, also after a change.
 #[tokio::test]
 async fn repeated_status_query_costs_less_and_returns_the_same() {
     let harness = Harness::new();
@@ -105,7 +105,7 @@ async fn check_overview<S: Store + 'static>(store: S) {
     let dwell = overview["dwell"].as_array().unwrap();
     assert_eq!((dwell.len(), &dwell[1]["state"]), (9, &json!("CHECKS_RUNNING")));
     assert!(dwell[1]["count"].as_u64().unwrap() >= 1 && dwell[1]["median_secs"].as_u64().unwrap() > 0);
-    // Whoever sees one repository sees nothing of the other.
+    // A scoped viewer sees nothing of other repositories.
     let scoped = harness.get(Caller::WebViewer, "/api/overview").await;
     assert!(!scoped.text.contains("shop"), "{}", scoped.text);
     assert_eq!(

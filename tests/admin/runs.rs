@@ -1,4 +1,4 @@
-//! Runs that are taken back, approved and rejected; the dead-letter queue; the breaker.
+//! Runs that are cancelled, approved and rejected; the dead-letter queue; the breaker.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ async fn claimed(harness: &Harness<MemoryStore>) {
     engine.apply(&claim, minute(20)).await.unwrap();
 }
 
-/// The run is where the Car Bridge has left it.
+/// Moves the run through these states, as the Car Bridge would.
 async fn moved(harness: &Harness<MemoryStore>, states: &[RunState]) {
     let engine = harness.admin.engine();
     let mut run = engine.run(&RunId::new("run-1"), minute(20)).await.unwrap().unwrap();
@@ -72,7 +72,7 @@ async fn only_runs_awaiting_approval_can_be_approved_or_rejected() {
     assert!(format!("{:?}", messages[sent]).contains("command: Approve"), "{messages:?}");
     let rejected = harness.post(Caller::Operator, "/api/runs/run-1/reject", "").await;
     assert_eq!((rejected.status, &rejected.json()["state"]), (202, &json!("failed")), "{}", rejected.text);
-    // Once rejected it is not tried again: the next sweep hands it to a person.
+    // A rejected remedy is not retried: the next sweep escalates.
     let next = claim(harness.admin.engine(), &pr(2), "run-2", minute(60 * 24)).await;
     let applied = harness.admin.engine().apply(&next, minute(60 * 24)).await.unwrap();
     assert!(applied.reason.contains("rejected by operator"), "{}", applied.reason);
@@ -83,7 +83,7 @@ async fn cancel_ends_a_run_without_an_owning_record() {
     let harness = Harness::new();
     seed_records(&harness).await;
     claimed(&harness).await;
-    // A person's command has overtaken it, and the run's own end was lost.
+    // A user command superseded the run, and the run's final write was lost.
     let engine = harness.admin.engine();
     let news = RemedyUpdate::Dropped { why: "test".to_owned() };
     let before = engine.run(&RunId::new("run-1"), minute(20)).await.unwrap().unwrap();
@@ -104,10 +104,10 @@ async fn pending_sweep_is_cancelled_at_once() {
     let asked = harness.post(Caller::Operator, "/api/reconciler/run", "").await.json();
     let path = format!("/api/runs/{}/cancel", asked["run_id"].as_str().unwrap());
     assert_eq!(harness.post(Caller::Operator, &path, "").await.json()["state"], "cancelled");
-    // What is over is not wanted any more either: nothing to do.
+    // Cancelling a cancelled run is a no-op.
     let again = harness.post(Caller::Operator, &path, "").await;
     assert_eq!((again.status, &again.json()["state"]), (202, &json!("cancelled")));
-    // Whoever hears of it late does not begin it anew, and neither does who asks under the same name.
+    // An unknown run is not created.
     assert_eq!(
         harness.post(Caller::Operator, "/api/runs/none/cancel", "").await.problem(),
         (404, "NOT_FOUND".to_owned())
@@ -154,7 +154,7 @@ async fn breaker_is_shown_and_reset() {
         (&json!("open"), &json!(100), &json!(3))
     );
     assert_eq!(open["cooldown_until"], "2036-03-03T09:30:00Z");
-    // The rest of the minute in which it is reset counts for nothing.
+    // Outcomes in the minute of the reset are not counted.
     harness.clock.set(minute(20) + jiff::SignedDuration::from_secs(30));
     let closed = harness.post(Caller::Admin, "/api/circuit-breaker/reset", "").await.json();
     assert_eq!((&closed["state"], &closed["failures"]), (&json!("closed"), &json!(0)));

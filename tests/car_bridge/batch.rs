@@ -1,4 +1,4 @@
-//! Batches of the queue: exactly the messages that must come back do.
+//! SQS batches: only messages that must be retried are returned.
 
 use aws_lambda_events::event::sqs::{SqsEvent, SqsMessage};
 use jiff::{SignedDuration, Timestamp};
@@ -6,7 +6,7 @@ use platform::publish::queue_message::{QueueMessage, Task};
 use platform::telemetry::MetricLog;
 use testbed::Testbed;
 
-/// All 1,024 ways in which ten messages can be good or bad.
+/// All 1,024 combinations of ten valid or invalid messages.
 #[tokio::test]
 async fn batch_returns_only_failed_messages() {
     let testbed = Testbed::quiet();
@@ -28,7 +28,7 @@ async fn batch_returns_only_failed_messages() {
     }
 }
 
-/// Why a message is poison stands in the log, for whoever looks into the dead-letter queue.
+/// The log says why a message is invalid, for the operator of the dead-letter queue.
 #[tokio::test]
 async fn invalid_message_is_logged_with_its_reason() {
     let testbed = Testbed::quiet();
@@ -53,7 +53,7 @@ async fn invalid_message_is_logged_with_its_reason() {
     );
 }
 
-/// The clock shows 50 s more each time it is read: the first message is handled, and the others go back.
+/// The clock advances 50 s per read, so only the first message is handled before the deadline.
 #[tokio::test]
 async fn messages_past_the_deadline_return_to_the_queue() {
     let testbed = Testbed::quiet();

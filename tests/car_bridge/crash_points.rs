@@ -1,5 +1,5 @@
-//! The process dies before, after, or loses the answer of every external call of every remedy in turn; then the message comes
-//! again. One effect, the right end, nothing stuck.
+//! Crashes the process before and after every external call of every remedy, or loses the call's response; then
+//! redelivers the message. Each effect happens once, the final state is right, and no run stays active.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,17 +10,17 @@ use testbed::{CallFault, Testbed};
 
 use crate::remedies::stuck;
 
-/// What a scenario is: how it gets stuck, who asks, and how it must end.
+/// A remedy to interrupt: the fault, the trigger and the expected final state.
 #[derive(Clone, Copy)]
 struct Scenario {
     name: &'static str,
     fault: Option<Fault>,
     minutes: i64,
-    /// What a person writes; a sweep claims if nobody does.
+    /// Comment that triggers the remedy; without one a sweep claims it.
     comment: Option<&'static str>,
     config: &'static str,
     ends: State,
-    /// What may be done once, and only once.
+    /// Actions that may happen at most once.
     once: &'static [AuditedAction],
 }
 
@@ -119,7 +119,7 @@ const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-/// The testbed with its message waiting.
+/// The testbed with the queued message of the scenario.
 async fn set_up(scenario: &Scenario) -> (Testbed, FakePrId, (String, String)) {
     let testbed = Testbed::configured(scenario.config, |settings| {
         for listening in &mut settings.listening {
@@ -150,18 +150,18 @@ async fn set_up(scenario: &Scenario) -> (Testbed, FakePrId, (String, String)) {
     (testbed, pr, message)
 }
 
-/// The message comes until it is done with; a dead process leaves it on the queue.
+/// Redelivers the message until it is handled; a crashed process leaves it on the queue.
 async fn deliver(testbed: &Testbed, (id, body): &(String, String)) {
     for _ in 0..6 {
         let handled = testbed.bridge.handle(id, body).await;
         let died = testbed.faults.is_dead();
         testbed.faults.restart();
-        // Shown when a test fails.
+        // Printed only when the test fails.
         eprintln!("{} {handled:?}", testbed.now());
         if handled.is_ok() && !died {
             return;
         }
-        // The queue shows it again after its visibility timeout; by then the dead one's lease is over too.
+        // After the visibility timeout the crashed worker's lease has expired too.
         testbed.fakes().advance(jiff::SignedDuration::from_mins(7));
         testbed.deliver_webhooks().await;
     }
@@ -181,8 +181,8 @@ fn assert_once(testbed: &Testbed, pr: &FakePrId, scenario: &Scenario, at: &str) 
     }
 }
 
-/// The simulation's seed 1575 of five pull requests: the queue had given one message to two workers; the first was slow, and the
-/// second took what it was working on for left behind.
+/// Simulation seed 1575 with five pull requests: SQS delivered one message to two workers; the first was slow, and the
+/// second treated its run as abandoned.
 #[tokio::test(start_paused = true)]
 async fn second_worker_does_not_repeat_a_slow_workers_remedy() {
     let mut points = 0;
@@ -226,7 +226,8 @@ async fn remedy_runs_once_when_interrupted_at_any_call() {
                 let at = format!("{}, call {call}, {how:?}", scenario.name);
                 testbed.pass(180).await;
                 let record = testbed.record(&pr).await;
-                // A remedy whose answer was lost may have failed: then a sweep would try again. It is never done twice.
+                // A remedy whose response was lost may be recorded as failed, and a sweep would retry it. It must never
+                // run twice.
                 let finished = record.active_run.is_none();
                 assert!(finished, "{at}: {:?}", record.active_run);
                 assert_once(&testbed, &pr, scenario, &at);

@@ -1,4 +1,4 @@
-//! The seed's own two stories of commands: a developer's `/rebuild` (§18), and an engineer's batch after an outage (§19).
+//! The two command scenarios of seed 000: a developer's `/rebuild` (§18) and an engineer's batch after an outage (§19).
 
 use car_bridge::MessageOutcome;
 use domain::command::{Command, CommandMessage, CommandSource, MessageVersion};
@@ -79,7 +79,7 @@ async fn batch_rebuild_after_outage_heals_fifteen_pull_requests() {
         );
     }
     let mut most = 0;
-    // What waits for a slot is sent again by the sweep; here by us.
+    // Resends deferred messages, as the sweep does.
     for _ in 0..40 {
         let mut waiting = Vec::new();
         let mut done = 0;

@@ -1,4 +1,4 @@
-//! The Car Bridge in the pretended fakes: every remedy, its repetition, its refusal; people; slots; the breaker.
+//! The Car Bridge against the fakes: every remedy, redelivery, rejection, user commands, slots and the breaker.
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "a test may stop and speak")]
 

@@ -1,4 +1,4 @@
-//! The many ways to run checks again: GitHub Actions, and what an order becomes at Jenkins.
+//! Rebuilds by GitHub Actions and by Jenkins.
 
 use car_bridge::MessageOutcome;
 use domain::run::RunState;
@@ -40,7 +40,7 @@ async fn rebuild_reruns_failed_github_actions_jobs() {
 async fn rebuild_is_rejected_while_the_workflow_is_running() {
     let testbed = actions();
     let pr = stuck(&testbed, Fault::AgentLost, 30).await;
-    // Somebody was faster, and nobody has finished us yet.
+    // A user already reran the workflow, and its webhook has not arrived yet.
     testbed.fakes().person_reruns(&pr, "maria");
     testbed.fakes().advance(jiff::SignedDuration::from_secs(2));
     tests::claim_in(&testbed, &pr, "run-1").await;
@@ -49,7 +49,7 @@ async fn rebuild_is_rejected_while_the_workflow_is_running() {
     assert_eq!((reruns(&testbed), testbed.record(&pr).await.retry_counts.rebuild), (1, 0), "given back");
 }
 
-/// Our worker died after GitHub had accepted: the run that was begun since is ours.
+/// The worker crashed after GitHub accepted the rerun: a workflow run started since then counts as ours.
 #[tokio::test]
 async fn rebuild_recognises_its_rerun_after_a_lost_response() {
     let testbed = actions();
@@ -65,7 +65,7 @@ async fn rebuild_recognises_its_rerun_after_a_lost_response() {
 
 #[tokio::test]
 async fn rebuild_of_another_apps_check_fails_and_names_the_setting() {
-    // Jenkins' App owns its check run: GitHub answers 403 when we ask for it.
+    // The check run belongs to Jenkins' App, so GitHub returns 403 on a rerequest.
     let testbed = Testbed::configured("mode = \"act\"\nrebuild.via = \"github\"", |settings| {
         settings.repos =
             vec![RepoSettings { reports: JenkinsReporting::CheckRun, ..RepoSettings::new("acme/payments") }];

@@ -1,4 +1,4 @@
-//! What sweeps claim, carried out: each remedy, its repetition, its refusal, and what keeps it from being done.
+//! Remedies claimed by sweeps: execution, redelivery, rejection and what prevents them.
 
 use car_bridge::{MessageOutcome, RetryableError};
 use domain::command::{Command, CommandMessage, CommandSource, MessageVersion};
@@ -14,7 +14,7 @@ pub(crate) fn count(testbed: &Testbed, action: AuditedAction) -> usize {
     testbed.fakes().audit().iter().filter(|effect| effect.action == action && ours(&effect.by)).count()
 }
 
-/// What Suture does, it does with its token, as Jenkins' user, or over the bus.
+/// Suture acts with its token, as Jenkins' user, or through the bus.
 fn ours(by: &str) -> bool {
     by == "bus" || by.starts_with("jenkins:") || by == "suture-operator"
 }
@@ -23,7 +23,7 @@ pub(crate) async fn run_state(testbed: &Testbed, run: &str) -> RunState {
     testbed.bridge.engine().run(&RunId::new(run), testbed.now()).await.unwrap().unwrap().state
 }
 
-/// A pull request with this fault, after so many minutes.
+/// A pull request with this fault, after this many minutes.
 pub(crate) async fn stuck(testbed: &Testbed, fault: Fault, minutes: i64) -> FakePrId {
     let pr = testbed.fakes().open_pr(NewPullRequest::default());
     testbed.fakes().force(fault, &pr);
@@ -140,7 +140,7 @@ async fn pause_and_open_breaker_reject_claimed_runs() {
     let settings = testbed.bridge.engine().policies().base().breaker.clone();
     assert!(platform::breaker::evaluate(&testbed.store, &settings, testbed.now()).await.unwrap().is_some());
     testbed.pass(60).await;
-    // The cooldown is over by then: open it again.
+    // The cooldown has passed by now, so trip the breaker again.
     platform::breaker::reset(&testbed.store, testbed.now()).await.unwrap();
     testbed.pass(1).await;
     for n in 10..16 {
@@ -174,7 +174,7 @@ async fn fifteen_pull_requests_share_two_slots() {
     let waits = handled.iter().filter(|handled| matches!(handled, Ok(MessageOutcome::Deferred(_)))).count();
     assert_eq!((done, waits), (2, 13), "{handled:?}");
     assert_eq!(run_state(&testbed, "run-14").await, RunState::Pending, "its date brings it back");
-    // Each pass of time frees slots; the messages of those that wait come again, as the sweep sends them.
+    // Slots become free over time; pending messages are resent, as the sweep does.
     for _ in 0..20 {
         testbed.pass(30).await;
         for (n, pr) in prs.iter().enumerate() {
@@ -190,7 +190,7 @@ async fn fifteen_pull_requests_share_two_slots() {
         assert!(done <= 2, "{handled:?}");
     }
     for (n, pr) in prs.iter().enumerate() {
-        // A scan of the folder finds the others' jobs too: what has become needless is cancelled, nothing fails.
+        // A multibranch scan also starts the other jobs: runs that became unnecessary are cancelled, and none fails.
         let state = run_state(&testbed, &format!("run-{n}")).await;
         assert!(matches!(state, RunState::Completed | RunState::Cancelled), "{n}: {state}");
         assert_eq!(testbed.record(pr).await.state, State::Merged);

@@ -1,4 +1,4 @@
-//! Chores: small things to do on GitHub. However often one comes, it is done once.
+//! Tasks: small idempotent writes to GitHub, done once despite redelivery.
 
 use car_bridge::MessageOutcome;
 use domain::id::{EffectId, PrId, RepoName};
@@ -152,7 +152,7 @@ fn tending(testbed: &Testbed, repo: RepoName, since: Timestamp) -> Task {
     Task::Tend { repo, tending: Box::new(tending) }
 }
 
-/// The simulation's seed 435 of five pull requests: neither worker found the comment that the other was about to write.
+/// Simulation seed 435 with five pull requests: two workers looked for the comment before either had posted it.
 #[tokio::test]
 async fn concurrent_workers_post_once() {
     let (testbed, pr, id) = open().await;
@@ -170,7 +170,7 @@ async fn concurrent_workers_post_once() {
         let body = QueueMessage::Chore(task.clone()).to_json().unwrap();
         let both = tokio::join!(testbed.bridge.handle("m1", &body), testbed.bridge.handle("m1", &body));
         assert_eq!(done(&testbed, action), 1, "{action:?}: {both:?}");
-        // The one that was sent away comes back, and finds it.
+        // The deferred message comes back and finds the comment.
         testbed.fakes().advance(SignedDuration::from_mins(7));
         testbed.handle_messages().await;
         assert!(matches!(testbed.bridge.handle("m1", &body).await, Ok(MessageOutcome::Noop(_))));
@@ -178,7 +178,7 @@ async fn concurrent_workers_post_once() {
     }
 }
 
-/// A lease that was kept after a failure kept the next try from saying anything: five tries later the message was dead.
+/// A lease that was not released after a failure blocked the retries until the message reached the dead-letter queue.
 #[tokio::test]
 async fn failed_task_releases_its_lease_for_the_retry() {
     let mut points = 0;
@@ -206,7 +206,8 @@ async fn failed_task_releases_its_lease_for_the_retry() {
             testbed.faults.restart();
             let again = testbed.bridge.handle("m1", &body).await;
             let at = format!("{action:?}, call {call}: {first:?}, then {again:?}");
-            // If it was the lease that could not be given back, the message waits for its end, and nothing is missing.
+            // If releasing the lease failed, the message is deferred until the lease expires, and the effect has
+            // happened.
             assert!(
                 matches!(again, Ok(MessageOutcome::Done(_) | MessageOutcome::Noop(_) | MessageOutcome::Deferred(_))),
                 "{at}"
@@ -274,7 +275,8 @@ async fn issue_task_skips_moved_held_or_answered_issues() {
         assert!(matches!(left, MessageOutcome::Noop(_)), "{left:?}");
     }
     assert_eq!(testbed.fakes().audit_by("suture[bot]").count(), 0);
-    // And what a pull request is open for is not asked for, nor what a person has given up, nor while Suture is paused.
+    // No pull request is requested while one is open, after a user abandoned the vulnerability, or while Suture is
+    // paused.
     testbed.fakes().person_labels_issue(&places[0], "maria", "suture/hold", false);
     guards::pause(&testbed.store, "maria", testbed.now(), testbed.now()).await.unwrap();
     assert!(matches!(handled(&testbed, &ask).await, MessageOutcome::Noop(_)));
@@ -303,7 +305,7 @@ async fn issue_task_never_removes_user_labels() {
     assert_eq!(issue.labels, ["suture/priority-p0", "pipeline/rejected"]);
 }
 
-/// The process dies, or loses the answer, at each call of each task; then the message comes again.
+/// The process crashes, or a response is lost, at each call of each task; then the message is redelivered.
 #[tokio::test(start_paused = true)]
 async fn task_runs_once_when_interrupted_at_any_call() {
     let mut points = 0;

@@ -1,4 +1,4 @@
-//! What people ask for in comments.
+//! User commands in pull request comments.
 
 use car_bridge::MessageOutcome;
 use domain::run::RunState;

@@ -1,4 +1,4 @@
-//! AWS calls have time limits: a server that accepts connections and stays silent uses up no invocation.
+//! Timeouts of AWS calls: a server that accepts connections and never responds must not use up the invocation.
 
 use std::time::{Duration, Instant};
 
@@ -14,10 +14,10 @@ use platform::store::dynamo::tables::TableNames;
 use platform::store::{Key, Store, StoreError};
 use tokio::net::TcpListener;
 
-/// What the machine may add on a busy day.
+/// Tolerance for a busy machine.
 const SLACK: Duration = Duration::from_secs(3);
 
-/// Accepts every connection, keeps it, and never answers.
+/// Accepts every connection, keeps it open and never responds.
 async fn silent_server() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
@@ -43,7 +43,7 @@ async fn config() -> SdkConfig {
 async fn within_limit<T>(call: impl Future<Output = T>) -> T {
     let began = Instant::now();
     let answer = tokio::time::timeout(OPERATION_TIMEOUT + SLACK, call).await.expect("the call has no time limit");
-    // Two attempts at least: one that is silent is given up before the call is.
+    // At least two attempts: the attempt timeout is shorter than the operation timeout.
     assert!(began.elapsed() > Duration::from_secs(2), "{:?}", began.elapsed());
     answer
 }

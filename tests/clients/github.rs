@@ -1,4 +1,4 @@
-//! What the GitHub client does to the simulated fakes, and what it reads there.
+//! The GitHub client against the fake GitHub: writes and reads.
 
 use domain::command::RepoPermission;
 use domain::id::{PrId, RepoName, Sha};
@@ -11,7 +11,7 @@ use testbed::Testbed;
 
 use crate::{testbed_with, token};
 
-/// A pull request there, by Suture's name for it, with its head.
+/// A pull request on the fake GitHub with its id and head.
 pub(crate) fn opened(testbed: &Testbed) -> (fakes::FakePrId, PrId, Sha) {
     let pr = testbed.with(|fakes| fakes.open_pr(Fresh::default()));
     let id = id(&pr);
@@ -31,7 +31,7 @@ fn repo() -> RepoName {
     "acme/payments".parse().unwrap()
 }
 
-/// Nothing was asked that the fakes does not know.
+/// Asserts that the fakes know every request.
 fn all_known(testbed: &Testbed) {
     assert_eq!(testbed.with(|fakes| fakes.unknown_requests().to_vec()), Vec::<String>::new());
 }

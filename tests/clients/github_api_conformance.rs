@@ -1,4 +1,4 @@
-//! Every request the GitHub client can send, held against GitHub's OpenAPI description and GraphQL schema.
+//! Validates every request of the GitHub client against GitHub's OpenAPI description and GraphQL schema.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -27,7 +27,7 @@ fn schemas() -> PathBuf {
     folder
 }
 
-/// Runs one of the scripts beside this file and answers what it complains about.
+/// Runs a script of this folder and returns the violations it prints.
 fn complaints(script: &str, files: &[PathBuf]) -> String {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients").join(script);
     let run = Command::new("node").arg(script).arg(schemas()).args(files).output().expect("node runs");
@@ -44,7 +44,7 @@ fn pull() -> Value {
     })
 }
 
-/// The least that each question can be answered with.
+/// The smallest valid response to each request.
 fn least(request: &Request<bytes::Bytes>) -> Value {
     let path = request.uri().path();
     let ends = |end: &str| path.ends_with(end);
@@ -71,7 +71,7 @@ fn least(request: &Request<bytes::Bytes>) -> Value {
     }
 }
 
-/// Calls everything once. A call that fails would not show all it sends, so each must succeed.
+/// Makes every call once. Each must succeed, since a failing call may not send all its requests.
 async fn call_everything(client: &ScriptedGitHub) -> Result<(), platform::transport::ApiError> {
     let (github, pr) = (&client.github, pr(1));
     let repo = &pr.repo;

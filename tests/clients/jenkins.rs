@@ -1,4 +1,4 @@
-//! The Jenkins client before the simulated Jenkins, and before answers it never gives.
+//! The Jenkins client against the fake Jenkins and against scripted responses.
 
 use domain::id::Sha;
 use domain::snapshot::BuildStatus;
@@ -11,7 +11,7 @@ use testbed::{FaultTransport, Testbed};
 use crate::github::{head, opened};
 use crate::{response, testbed_with};
 
-/// A pull request whose first build is over, with its job.
+/// A pull request whose first build has ended, with its job.
 fn built() -> (Testbed, fakes::FakePrId, JenkinsJob) {
     let testbed = testbed_with(fakes::FakeSettings::default());
     let (pr, _, _) = opened(&testbed);
@@ -20,7 +20,7 @@ fn built() -> (Testbed, fakes::FakePrId, JenkinsJob) {
     (testbed, pr, job)
 }
 
-/// A pull request whose build fails for lack of an agent, with its job.
+/// A pull request whose build lost its agent, with its job.
 fn failed() -> (Testbed, fakes::FakePrId, JenkinsJob) {
     let testbed = testbed_with(fakes::FakeSettings::default());
     let (pr, _, _) = opened(&testbed);
@@ -164,7 +164,7 @@ async fn password_login_uses_a_crumb_and_renews_it_after_expiry() {
     assert_eq!(format!("{login:?}"), "Password(suture, …)");
     let testbed = Testbed::with_access(settings, |access| access.login = login);
     let (pr, _, _) = opened(&testbed);
-    // It stays open, whatever is built.
+    // It stays open because its tests fail.
     testbed.with(|fakes| fakes.force(Fault::RealTestFailure, &pr));
     testbed.advance(SignedDuration::from_mins(20));
     let job = JenkinsJob::new(&format!("{}/PR-{}", pr.repo, pr.number));
@@ -176,7 +176,7 @@ async fn password_login_uses_a_crumb_and_renews_it_after_expiry() {
     assert!(testbed.transport.last().headers.contains_key("cookie"));
 }
 
-/// A Jenkins client before made-up answers.
+/// A Jenkins client with scripted responses.
 fn scripted_jenkins<F>(login: JenkinsLogin, answer: F) -> (platform::jenkins::Jenkins, FaultTransport)
 where
     F: Fn(http::Request<bytes::Bytes>) -> http::Response<bytes::Bytes> + Send + Sync + 'static,
@@ -200,7 +200,7 @@ async fn expired_crumb_is_replaced_once() {
             return answer;
         }
         let shown = request.headers().get("jenkins-crumb").unwrap();
-        // The first crumb is good for one write.
+        // The first crumb is valid for one write.
         let used = request.uri().path().ends_with("PR-1/build");
         if shown == "c2" || (shown == "c1" && used) {
             response(201, "")

@@ -1,4 +1,4 @@
-//! How requests are sent, whatever they say: as whom, how often, how fast, how long.
+//! How the client sends requests: authentication, retries, rate limits and timeouts.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -76,7 +76,7 @@ async fn no_request_is_sent_before_the_rate_limit_resets() {
     client.clock.advance(SignedDuration::from_secs(40));
     assert_eq!(client.github.not_before(), None);
     assert!(client.github.pull(&pr(1)).await.is_ok());
-    // What another function was told holds here too, and is never shortened.
+    // A limit shared by another function applies too and is never shortened.
     let longer = until + SignedDuration::from_secs(5);
     client.github.set_not_before(longer);
     client.github.set_not_before(until + SignedDuration::from_secs(1));
@@ -95,7 +95,7 @@ async fn writes_are_spaced_by_a_second_and_reads_are_not() {
     assert_eq!(client.clock.take_pauses(), secs(&[1, 1]));
 }
 
-/// Says `PULL` with an ETag, or that it has not changed, and what is left of the rate limit.
+/// Returns `PULL` with an ETag, or 304, and the remaining rate limit.
 fn tagged(request: &http::Request<Bytes>) -> Response<Bytes> {
     let known = request.headers().get("if-none-match").is_some_and(|tag| tag == "\"v1\"");
     let mut answer = if known { response(304, "") } else { response(200, PULL) };
@@ -149,7 +149,7 @@ async fn only_small_responses_with_an_etag_are_cached() {
             Ok(answer)
         });
         client.github.pull(&pr(1)).await.unwrap();
-        // The second is sent with the tag of the first, if that was cached; whatever is answered.
+        // The second request carries the ETag if the first response was cached.
         let _ = client.github.pull(&pr(1)).await;
         assert_eq!(client.transport.last().headers.contains_key("if-none-match"), cached, "{length} {etag}");
     }
@@ -179,7 +179,7 @@ async fn redirect_of_a_renamed_repository_is_followed_on_the_same_host_only() {
     assert_eq!(endless.transport.count(), 3);
 }
 
-/// A GitHub that gives out `token-1`, `token-2`, … and accepts only the newest.
+/// A GitHub that issues `token-1`, `token-2`, … and accepts only the newest.
 fn gives_tokens()
 -> impl Fn(http::Request<Bytes>) -> Result<Response<Bytes>, platform::transport::BoxError> + Send + Sync {
     let given = AtomicUsize::new(0);
@@ -196,7 +196,7 @@ fn gives_tokens()
                 )
             }
             "/repos/acme/shop/pulls/9" => {
-                // Somebody revoked all tokens.
+                // All tokens were revoked.
                 let newest = format!("Bearer token-{}", given.load(Ordering::SeqCst));
                 if given.load(Ordering::SeqCst) > 1 && shown == newest {
                     response(200, PULL)
@@ -241,7 +241,7 @@ async fn app_jwt_is_cached_for_eight_minutes() {
     };
     let (first, _) = shown().await;
     assert!(first.starts_with("Bearer ey"), "{first}");
-    // Signed in another second of the machine's clock, a JWT is another.
+    // A JWT that is signed in another second differs.
     tokio::time::sleep(Duration::from_millis(1_100)).await;
     assert_eq!(shown().await, (first.clone(), true), "and what it read is read conditionally");
     client.clock.advance(SignedDuration::from_secs(7 * 60));
@@ -255,7 +255,7 @@ async fn app_jwt_is_cached_for_eight_minutes() {
 async fn concurrent_requests_with_a_revoked_token_share_the_next() {
     let client = scripted_github(&app(), gives_tokens());
     client.github.pull(&pr(1)).await.unwrap();
-    // All four are sent with the first token, which nobody accepts for this one.
+    // All four requests carry the first token, which is rejected for this pull request.
     let nine = pr(9);
     let pull = || client.github.pull(&nine);
     let all = tokio::join!(pull(), pull(), pull(), pull());
@@ -316,7 +316,7 @@ fn invalid_private_key_is_refused_with_an_explanation() {
     assert_eq!(printed, "App(AppAuth { app_id: AppId(4711), .. }) Token(SecretBox<str>([REDACTED]))");
 }
 
-/// A client that talks to this address for real.
+/// A client that connects to this port.
 fn real(port: u16) -> GitHub {
     let settings = GitHubSettings {
         base_url: format!("http://127.0.0.1:{port}/api/v3").parse().unwrap(),
@@ -337,7 +337,7 @@ async fn socket_errors_distinguish_unsent_from_timed_out() {
         let mut beginning = [0; 64];
         let read = socket.read(&mut beginning).await.unwrap();
         sender.send(String::from_utf8_lossy(&beginning[..read]).into_owned()).unwrap();
-        // Kept open and never answered, until the test is over.
+        // Stays open without a response until the test ends.
         std::future::pending::<()>().await;
         drop(socket);
     });

@@ -1,4 +1,4 @@
-//! The verification query: what the simulated GitHub knows is what the snapshot says, whatever gets in the way.
+//! The verification query: the snapshot matches the fake GitHub, also after errors.
 
 use std::sync::Arc;
 
@@ -142,7 +142,7 @@ async fn hundred_pull_requests_take_four_queries_in_order() {
     let prs: Vec<fakes::FakePrId> =
         (0..100).map(|_| testbed.with(|fakes| fakes.open_pr(NewPullRequest::default()))).collect();
     let named = named(&testbed, &prs);
-    // Ask once, so that GitHub begins to work out what can be merged.
+    // The first query makes GitHub compute mergeability.
     testbed.github.snapshots(&named, &Policies::default()).await;
     let before = queries(&testbed);
     let all = testbed.github.snapshots(&named, &Policies::default()).await;
@@ -217,7 +217,8 @@ async fn heads_are_compared_only_on_strict_bases() {
     assert_eq!((read.live.strict, read.live.behind_by, compared(&testbed)), (false, Some(1), 1));
 }
 
-/// A merge leaves every other pull request of a strict base behind: asking about each of them was most of what a sweep sent.
+/// A merge leaves every other pull request of a strict base behind; one comparison per pull request was most of a
+/// sweep's traffic.
 #[tokio::test]
 async fn heads_of_one_base_are_compared_in_one_query() {
     let testbed = in_repo(RepoSettings { strict: true, ..RepoSettings::new("acme/payments") });
@@ -292,7 +293,7 @@ async fn inventory_lists_open_pull_requests_with_authors() {
     assert!(matches!(nowhere, Err(ApiError::NotFound { .. })), "{nowhere:?}");
 }
 
-/// Pull request n as the query shows it, quiet and mergeable.
+/// Pull request n in the query's format: no checks, mergeable.
 fn node(id: &str) -> Value {
     let number: u64 = id.trim_start_matches("PR_").parse().unwrap();
     let oid = "a".repeat(40);
@@ -314,7 +315,7 @@ fn wanted(count: u64) -> Vec<(PrId, String)> {
     (1..=count).map(|n| (tests::pr(n), format!("PR_{n}"))).collect()
 }
 
-/// Which pull requests a query asks for.
+/// The node ids of a query.
 fn queried_ids(request: &http::Request<bytes::Bytes>) -> Vec<String> {
     let body: Value = serde_json::from_slice(request.body()).unwrap();
     let ids = body["variables"]["ids"].as_array().cloned().unwrap_or_default();
@@ -360,10 +361,10 @@ async fn query_gives_up_while_github_is_down() {
     assert_eq!(wrong.transport.count(), 1, "a wrong question stays wrong");
 }
 
-/// What is done to an answer before it is sent.
+/// Changes a response before it is sent.
 type Change = Box<dyn Fn(&mut Value) + Send + Sync>;
 
-/// GitHub's answer about `PR_1`, changed before it is sent; `errors` beside it.
+/// Reads `PR_1` from a response that is changed before it is sent, with these `errors`.
 async fn read_one(
     change: impl Fn(&mut Value) + Send + Sync + 'static,
     errors: Value,

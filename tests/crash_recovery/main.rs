@@ -1,4 +1,4 @@
-//! A process is killed in the middle of its work: what it was told is done is done, and what it could not send is sent.
+//! Kills a process in the middle of its work: acknowledged facts are stored, and undelivered effects are sent.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop")]
 
@@ -16,7 +16,7 @@ use testbed::RecordingPublisher;
 use tests::local_aws::{Dynoxide, Folder};
 use tests::{acting, minute, pr};
 
-/// What the process said before it was killed.
+/// Output of the process before the kill.
 #[derive(Default)]
 struct Said {
     opened: BTreeSet<u64>,
@@ -24,7 +24,7 @@ struct Said {
     sent: BTreeSet<String>,
 }
 
-/// Runs the process until it has claimed so many, then kills it with SIGKILL.
+/// Runs the process until it has claimed this many, then kills it with SIGKILL.
 fn killed_after(claims: usize, file: &std::path::Path) -> Said {
     let mut process = Command::new(env!("CARGO_BIN_EXE_burst"))
         .arg(file)
@@ -35,7 +35,7 @@ fn killed_after(claims: usize, file: &std::path::Path) -> Said {
     let mut said = Said::default();
     let give_up = Instant::now() + Duration::from_secs(120);
     for line in BufReader::new(process.stdout.take().unwrap()).lines() {
-        // The last line may be cut off by the kill.
+        // The kill may truncate the last line.
         let Ok(line) = line else { break };
         match line.split_once(' ') {
             Some(("opened", number)) => drop(said.opened.insert(number.parse().unwrap())),
@@ -69,7 +69,7 @@ async fn process_killed_in_a_burst_loses_no_acknowledged_fact() {
         assert!(!claimed || record.retry_counts.rebuild == 1, "{number} was claimed");
         assert_eq!(run.is_some(), record.active_run.is_some(), "run and record are one transaction: {number}");
     }
-    // What could not be sent is in the table, and the next sweep sends it.
+    // Undelivered effects are in the outbox, and the next sweep sends them.
     let due = queries::due(engine.store(), 1000, minute(7)).await.unwrap();
     let mut left = 0;
     for entry in due.entries {

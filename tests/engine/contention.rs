@@ -1,4 +1,4 @@
-//! Many at once on one pull request, on every store there is.
+//! Concurrent writers on one pull request, on every store.
 
 use std::sync::Arc;
 
@@ -18,7 +18,8 @@ fn engine_on<S: Store>(store: S) -> Arc<Engine<S, RecordingPublisher>> {
     Arc::new(Engine::new(store, RecordingPublisher::default(), acting()))
 }
 
-/// On a busy machine one may be overtaken for five seconds; then the queue brings it back. Any other error is one.
+/// Retries write conflicts, as the queue does: on a busy machine a writer may lose for five seconds. Any other error
+/// fails the test.
 async fn apply_until_done<S: Store>(engine: &Engine<S, RecordingPublisher>, fact: &Fact) -> ApplyResult {
     loop {
         match engine.apply(fact, minute(1)).await {
@@ -75,7 +76,7 @@ async fn thirty_two_concurrent_writers_all_apply<S: Store + 'static>(store: S) {
     assert_eq!(log_of(&engine, 1).await.len(), 33);
 }
 
-/// A matrix of a hundred jobs reports within a minute; here within ten seconds. Nothing is refused, which would be a 503.
+/// A matrix of a hundred jobs reports within a minute; here within ten seconds. None is refused, which would be a 503.
 async fn hundred_checks_in_a_minute_all_apply<S: Store + 'static>(store: S) {
     let engine = engine_on(store);
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();

@@ -1,5 +1,5 @@
-//! What real tables do only on bad days: two transactions meet, too many requests, nobody answers, a row is too large. The
-//! answers are DynamoDB's own, said by a server that says what it is told to.
+//! Rare DynamoDB errors: transaction conflicts, throttling, timeouts and oversized items. The errors are DynamoDB's
+//! own, returned by a canned server.
 
 use std::sync::Arc;
 
@@ -16,9 +16,9 @@ use testbed::{CallFault, FaultStore, MemoryStore, RecordingPublisher};
 use tests::local_aws::{self, Canned, Dynoxide};
 use tests::{acting, check, minute, opened, pr, start};
 
-/// What becomes of a transaction that DynamoDB answers like this.
+/// The store error for this response of DynamoDB.
 async fn error_for(status: u16, body: &str) -> StoreError {
-    // The SDK tries three times before it gives up.
+    // The SDK makes three attempts.
     let server = Canned::start(vec![(status, body.to_owned()); 3]).await;
     let store = DynamoStore::new(local_aws::client(server.endpoint()), local_aws::fresh_names());
     let row = |name: &str| RowWrite::Put { key: Key::state(name), item: Item::default(), only_if: Condition::Absent };
@@ -80,7 +80,7 @@ async fn apply_gives_up_after_repeated_write_conflicts() {
     assert!(error.to_string().starts_with("acme/shop#1: write conflict after"));
 }
 
-/// The answer was lost, the write was not: the redelivery finds its event, and delivers what is left.
+/// The write succeeded but its response was lost: the redelivery finds its event and delivers the rest.
 #[tokio::test]
 async fn commit_with_a_lost_response_is_not_repeated() {
     let engine = Engine::new(FaultStore::<MemoryStore>::default(), RecordingPublisher::default(), acting());
@@ -112,7 +112,7 @@ async fn throttling_is_reported_and_nothing_is_written() {
     assert_eq!(engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap().outcome, FactOutcome::Applied);
 }
 
-/// A bound is hit: the log says what was heard and why it came to nothing, and GitHub will be asked.
+/// The record exceeds the size limit: the event log names the fact and the reason, and the record is due.
 #[tokio::test]
 async fn oversized_record_is_logged_as_an_anomaly() {
     let engine = Engine::new(FaultStore::<MemoryStore>::default(), RecordingPublisher::default(), acting());
@@ -130,7 +130,7 @@ async fn oversized_record_is_logged_as_an_anomaly() {
     assert_eq!(again.outcome, FactOutcome::Duplicate);
 }
 
-/// The real thing: a record that no longer fits into a row of DynamoDB.
+/// A record that exceeds DynamoDB's item size, on dynoxide.
 #[tokio::test]
 async fn row_over_400_kb_is_refused_as_too_large() {
     let dynamo = Dynoxide::in_memory().await;

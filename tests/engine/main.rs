@@ -1,4 +1,4 @@
-//! The engine: exactly once, or visibly not at all.
+//! The engine: a fact is applied exactly once or reported as failed.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop")]
 
@@ -33,7 +33,7 @@ async fn log_of<S: Store>(engine: &Engine<S, RecordingPublisher>, number: u64) -
     log.entries.iter().map(Event::sort_key).collect()
 }
 
-/// A pull request whose checks never started, and the diagnosis that will claim a rebuild.
+/// A pull request whose checks never started, and the diagnosis that claims a rebuild.
 async fn stuck(engine: &TestEngine) -> Fact {
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
     claim(engine, &pr(1), "run-1", minute(5)).await
@@ -111,7 +111,7 @@ async fn undelivered_effect_stays_in_the_outbox_and_is_sent_on_redelivery() {
     }
     assert_eq!(waiting, ["OUT#acme/shop#1#sweep-run-1#0"], "after a minute the sweep finds it");
     engine.publisher().set_down(false);
-    // The same fact again, decided on the record as it was: a redelivery after a crash.
+    // The same fact on the earlier record: a redelivery after a crash.
     let before = stuck_again(&engine).await;
     let again = engine.apply(&before, minute(6)).await.unwrap();
     assert_eq!((again.outcome, again.unpublished), (FactOutcome::Duplicate, 0));
@@ -120,7 +120,7 @@ async fn undelivered_effect_stays_in_the_outbox_and_is_sent_on_redelivery() {
     assert_eq!(record.retry_counts.rebuild, 1, "and is not counted twice");
 }
 
-/// A fact with the id of one that was applied, which would be decided again because it says something new.
+/// A new fact with the id of an applied one.
 async fn stuck_again(_: &TestEngine) -> Fact {
     Fact { occurred_at: minute(5), ..check(&pr(1), "sweep-run-1", "build", CheckVerdict::Running, minute(5)) }
 }
@@ -164,7 +164,7 @@ async fn result_before_acceptance_ends_the_run_in_one_transaction() {
     let (key, item) = schema::run_row(&running, acting().base()).unwrap();
     let write = RowWrite::Put { key, item, only_if: Condition::Version(version) };
     engine.store().write(vec![write], minute(6)).await.unwrap();
-    // The answer of Jenkins was slow, and the build quick: its result is here first.
+    // Jenkins' response was slow and the build quick, so the result arrives first.
     engine.apply(&check(&pr(1), "d5", "build", CheckVerdict::Passed, minute(9)), minute(9)).await.unwrap();
     let news = FactKind::Remedy { run: id.clone(), news: RemedyUpdate::Accepted };
     let applied = engine.apply(&fact(&pr(1), "n1", minute(10), news), minute(10)).await.unwrap();

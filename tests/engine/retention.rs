@@ -1,4 +1,4 @@
-//! What ends, and what things cost.
+//! Retention and the cost of writes.
 
 use domain::event::FactKind;
 use domain::signals::CheckVerdict;
@@ -15,7 +15,7 @@ use tests::{acting, check, fact, minute, opened, pr, start};
 
 #[tokio::test]
 async fn expired_rows_are_invisible_before_the_ttl_sweep_and_gone_after() {
-    // The broom goes by the machine's clock, for which all of this was long ago.
+    // The TTL sweep uses the machine's clock, which is far ahead of these times.
     let long_ago: Timestamp = "2020-03-02T09:00:00Z".parse().unwrap();
     let minute = |count: i64| long_ago + SignedDuration::from_mins(count);
     let dynamo = Dynoxide::in_memory().await;
@@ -27,7 +27,7 @@ async fn expired_rows_are_invisible_before_the_ttl_sweep_and_gone_after() {
     engine.apply(&merged, minute(1)).await.unwrap();
     let client = local_aws::client(dynamo.endpoint());
     let rows = async |table: &str| client.scan().table_name(table).send().await.unwrap().items.unwrap();
-    // Set on the terminal record, its commit and every event; not on what is open.
+    // Set on the terminal record, its commit row and every event; not on open records.
     for item in rows(&names.state).await {
         let name = item["pk"].as_s().unwrap();
         let over = name == "PR#acme/shop#1" || name.starts_with("SHA#");
@@ -44,7 +44,7 @@ async fn expired_rows_are_invisible_before_the_ttl_sweep_and_gone_after() {
     assert_eq!((before - rows(&names.state).await.len(), rows(&names.events).await.len()), (2, 0));
 }
 
-/// 100 stale among 10,000 open: the sweep reads what is stale, not what is open.
+/// 100 due records among 10,000 open ones: the query reads only the due ones.
 async fn check_due_query<S: Store>(store: S) {
     let engine = Engine::new(store, RecordingPublisher::default(), acting());
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
@@ -81,7 +81,7 @@ async fn due_query_on_dynoxide() {
     check_due_query(dynamo.store().await).await;
 }
 
-/// A life with three checks, policy, approval and merge; what each event costs, and how large what it writes is.
+/// A lifecycle with three checks, policy, approval and merge: the requests and row sizes per event.
 #[tokio::test]
 async fn typical_lifecycle_costs_two_requests_per_event_and_small_rows() {
     let dynamo = Dynoxide::in_memory().await;
@@ -105,7 +105,7 @@ async fn typical_lifecycle_costs_two_requests_per_event_and_small_rows() {
     }
     largest.sort_by_key(|(size, _)| std::cmp::Reverse(*size));
     assert!(largest.iter().all(|(size, _)| *size <= 1024), "{largest:?}");
-    // What the index of the log by day costs: one write unit for each event of the story, since none is larger than 1 KB.
+    // Cost of the event log's index by day: one write unit per event, since none is larger than 1 KB.
     let reading = DayQuery { day: schema::day_of(start()), backwards: false, most: 100 };
     let (story, whole) = queries::events_of_day(engine.store(), reading, minute(60)).await.unwrap();
     let log = queries::events(engine.store(), &pr(1), false, None, 100, minute(60)).await.unwrap();
@@ -118,7 +118,7 @@ async fn commit_row_costs_one_more_request() {
     let engine = Engine::new(MemoryStore::new(), RecordingPublisher::default(), acting());
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
     let before = engine.store().usage().usage().requests;
-    // As a `status` event does it: the commit is all it knows.
+    // A `status` event names only the commit.
     let numbers = queries::by_head(engine.store(), &pr(1).repo, &tests::sha('a'), minute(1)).await.unwrap();
     for number in numbers {
         engine.apply(&check(&pr(number), "d1", "build", CheckVerdict::Running, minute(1)), minute(1)).await.unwrap();

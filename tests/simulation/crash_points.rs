@@ -1,5 +1,5 @@
-//! A process of each function is stopped before, after, and with the answer lost at every call that leaves it, one call per
-//! life; then life goes on. Everything converges, nothing is done twice, and nobody is called for it.
+//! Crashes a process of each function before and after every external call, or loses the call's response, one call per
+//! simulation. Everything converges, no effect happens twice, and nothing escalates.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use simulate::{CrashPoint, DashboardAction, FaultSelection, FunctionName, Invariant, SimConfig, run_seed};
 use testbed::CallFault;
 
-/// One pull request to which exactly this happens. Somebody sits at the dashboard if it is the admin function that is stopped.
+/// A simulation of one pull request with exactly this crash. Dashboard users are active if the admin function crashes.
 fn config(faults: &str, function: FunctionName) -> SimConfig {
     let mut faults = FaultSelection::named(faults).unwrap();
     faults.world.lives = 1.0;
@@ -15,13 +15,13 @@ fn config(faults: &str, function: FunctionName) -> SimConfig {
     SimConfig { dashboard, ..SimConfig::new(11, 1, faults).unwrap() }
 }
 
-/// Every button, one after the other; what is stopped is let go again.
+/// Presses every button in turn; a pause or hold is undone again.
 fn dashboard_actions() -> Vec<(SignedDuration, DashboardAction)> {
     let buttons = [
         (2, DashboardAction::Look),
         (3, DashboardAction::Sweep),
         (4, DashboardAction::Pause),
-        // Whoever repeats a request repeats it for five minutes: a pause may come again after this, and changes nothing.
+        // Requests are retried for five minutes, so a late pause may arrive after this and changes nothing.
         (6, DashboardAction::Unpause),
         (8, DashboardAction::Command("/hold")),
         (9, DashboardAction::Command("/resume")),
@@ -33,7 +33,7 @@ fn dashboard_actions() -> Vec<(SignedDuration, DashboardAction)> {
     buttons.into_iter().map(|(minutes, button)| (SignedDuration::from_mins(minutes), button)).collect()
 }
 
-/// Stops at every call of every life. Answers how many points that were.
+/// Crashes at every call of every lifecycle and returns the number of crash points.
 fn walk(function: FunctionName, lives: &[&str]) -> BTreeMap<String, u64> {
     let mut points = BTreeMap::new();
     for faults in lives {

@@ -1,4 +1,4 @@
-//! A watch that never finds anything proves nothing: here something is broken on purpose, and must be found.
+//! The invariant checks detect bugs that are injected on purpose.
 
 use simulate::{FaultSelection, InjectedBug, Invariant, SimConfig, SimulationReport, run_seed};
 
@@ -19,7 +19,7 @@ fn lost_events_are_detected() {
 
 #[test]
 fn lost_queue_messages_are_detected() {
-    // People's commands go over the queue, and are acknowledged.
+    // User commands go through the queue and are acknowledged.
     let outcome = broken(InjectedBug::QueueLoses(1), "users", 1..9);
     assert!(outcome.count(Invariant::LostEvent) > 0, "{}", outcome.json(0.0));
 }

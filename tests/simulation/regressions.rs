@@ -1,5 +1,5 @@
-//! Seeds that once failed, each named for what went wrong. A seed tells the same story only as long as nothing changes what
-//! happens in it: the cause itself has a test of its own, named beside each.
+//! Seeds that once failed. A seed reproduces its failure only until the sequence of events changes, so each cause also
+//! has a dedicated test, named in the comment.
 
 use simulate::{FaultSelection, SimConfig, SimulationReport, run_seed};
 

@@ -1,26 +1,26 @@
-//! What another configuration would have done to a history that the simulation wrote.
+//! Replays a simulated history with another configuration.
 
 use domain::policy::Policies;
 use simulate::replay::{ReplayReport, events_of, replay};
 use simulate::{FaultSelection, SimConfig, run_seed};
 
-/// A history in which bots sleep, agents die and tests fail.
+/// A history with stalled bots, lost agents and failing tests.
 fn history() -> String {
     let mut lines = Vec::new();
     for seed in 1..6 {
         let faults = "policy-asleep,approver-asleep,automerge-asleep,agent-lost,jenkins-deaf,real-test-failure";
         let mut faults = FaultSelection::named(faults).unwrap();
         faults.world.lives = 1.0;
-        // Each seed has a configuration of its own otherwise.
+        // Without this each seed has its own configuration.
         let policies = Policies::parse("mode = \"act\"").unwrap();
         let config = SimConfig { keeps_log: true, policies, ..SimConfig::new(seed, 6, faults).unwrap() };
-        // Worlds have the same names for their repositories: each gets one of its own.
+        // All seeds use the same repository names, so rename them per seed.
         let log = run_seed(&config).unwrap().log;
         lines.extend(
             log.iter().map(|event| serde_json::to_string(event).unwrap().replace("acme/", &format!("acme-{seed}/"))),
         );
     }
-    // In any order.
+    // Replay accepts events in any order.
     lines.sort();
     lines.join("\n")
 }

@@ -1,4 +1,4 @@
-//! Many seeds, the same seed twice, and each fault by itself.
+//! Determinism, single faults and many seeds.
 
 use simulate::{FaultSelection, SeedRequest, SimConfig, SimulationReport, run_seed, run_seeds};
 
@@ -51,7 +51,7 @@ fn each_single_fault_is_survived() {
     }
 }
 
-/// Small worlds in which everything may go wrong: nothing is lost, doubled or stuck, and nobody is called for nothing.
+/// Small simulations with all faults: nothing is lost, repeated or stuck, and nothing escalates needlessly.
 #[test]
 fn thousand_seeds_with_all_faults_are_survived() {
     let outcome = simulated(3, 1..1_001, "all");

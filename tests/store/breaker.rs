@@ -1,4 +1,4 @@
-//! The breaker's rows.
+//! Circuit breaker rows.
 
 use domain::breaker::{BreakerPermit, BreakerState, ProbeOutcome};
 use domain::id::RunId;

@@ -1,4 +1,4 @@
-//! What every store must do, clause by clause.
+//! The clauses of the store contract.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -66,7 +66,7 @@ pub(crate) async fn never_seen_condition_rejects_expired_rows(store: &impl Store
     let key = Key::event("acme/shop#1", "2036-03-03T09:00:00.000Z#d1#0");
     let row = item(&[(TTL, number(start().as_second()))]);
     write_one(store, put(&key, row.clone(), Condition::NeverSeen)).await.unwrap();
-    // Its time has passed, but the broom has not come: it was seen.
+    // Expired but not yet deleted by the TTL sweep: still seen.
     let error = store.write(vec![put(&key, row, Condition::NeverSeen)], minute(1)).await.unwrap_err();
     assert_eq!(refused(error).len(), 1);
 }
@@ -132,7 +132,7 @@ pub(crate) async fn update_changes_rows_without_a_read(store: &impl Store) {
     assert!(!found.contains_key("open") && !found.contains_key("x"));
 }
 
-/// What somebody took away meanwhile, or whose time has passed, is not made again by a change that wants it to be there.
+/// A conditional update must not recreate a deleted or expired row.
 pub(crate) async fn present_condition_rejects_missing_and_expired_rows(store: &impl Store) {
     let (key, other) = (Key::state("RUN#1"), Key::state("RUN#2"));
     let set = BTreeMap::from([("due_at".to_owned(), text("later"))]);
@@ -147,7 +147,7 @@ pub(crate) async fn present_condition_rejects_missing_and_expired_rows(store: &i
     write_one(store, change(&key)).await.unwrap();
     let found = store.get(&key, start()).await.unwrap().unwrap();
     assert_eq!((text_of(&found, "due_at"), number_of(&found, VERSION)), (Some("later"), Some(3)));
-    // The same in a transaction, and by the version it was found with.
+    // The same in a transaction, and with a version condition.
     let both = refused(store.write(vec![change(&key), change(&other)], start()).await.unwrap_err());
     assert_eq!(both.iter().map(Option::is_some).collect::<Vec<_>>(), [false, true]);
     let by_version = |version: u64| RowWrite::Update {
@@ -230,7 +230,7 @@ pub(crate) async fn index_is_sorted_sparse_and_follows_its_rows(store: &impl Sto
 }
 
 pub(crate) async fn next_page_continues_after_the_cursor(store: &impl Store) {
-    // Several rows with one and the same sort key must not be lost or repeated between pages.
+    // Rows with the same sort key must not be lost or repeated between pages.
     for n in 0..25 {
         let row = item(&[("due", text("due-0")), ("due_at", text(if n < 20 { "1" } else { "2" }))]);
         write_one(store, put(&Key::state(format!("row-{n:02}")), row, Condition::Always)).await.unwrap();
@@ -381,7 +381,7 @@ pub(crate) async fn query_is_bounded_by_prefix_and_end(store: &impl Store) {
 
 pub(crate) async fn event_log_index_projects_all_attributes(store: &impl Store) {
     let row = |day: &str| item(&[("day", text(day)), ("body", text("all of it"))]);
-    // One sort key in two pull requests must not be lost or repeated between pages.
+    // The same sort key in two pull requests must not be lost or repeated between pages.
     for (pr, sort, day) in [
         ("acme/shop#1", "1#a#0", "2036-03-03-0"),
         ("acme/shop#2", "1#a#0", "2036-03-03-0"),
@@ -391,7 +391,7 @@ pub(crate) async fn event_log_index_projects_all_attributes(store: &impl Store) 
         write_one(store, put(&Key::event(pr, sort), row(day), Condition::NeverSeen)).await.unwrap();
     }
     write_one(store, put(&Key::event("acme/shop#1", "9#quiet#0"), item(&[]), Condition::NeverSeen)).await.unwrap();
-    // An attribute of that name in the state table is nobody's.
+    // The same attribute in the state table is not indexed.
     write_one(store, put(&Key::state("x"), row("2036-03-03-0"), Condition::Always)).await.unwrap();
     for backwards in [false, true] {
         let mut query = Query {

@@ -1,4 +1,4 @@
-//! One answer for one request.
+//! Idempotency keys.
 
 use admin::idempotency::{
     ClaimResult, IdempotencyError, IdempotencyKey, KeyClaim, StoredResponse, claim, complete, fail,

@@ -1,4 +1,4 @@
-//! The contract of a store, on every implementation there is.
+//! The store contract, on every implementation.
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::wildcard_enum_match_arm, reason = "a test may stop")]
 
@@ -73,7 +73,7 @@ macro_rules! contract {
         $(
             #[tokio::test]
             async fn $clause() {
-                // What a store runs on must last as long as it does.
+                // The backend must outlive the store.
                 let (_backend, store) = $store;
                 $part::$clause(&store).await;
             }
@@ -95,7 +95,7 @@ contract!(dynoxide_on_a_file, {
 });
 contract!(ministack, ((), Ministack::shared().store().await));
 
-/// A store on DynamoDB says what its requests consumed; one in memory consumes nothing.
+/// A DynamoDB store adds up the consumed capacity; an in-memory store consumes none.
 #[tokio::test]
 async fn consumed_capacity_is_added_up() {
     let dynamo = Dynoxide::in_memory().await;
@@ -112,7 +112,7 @@ async fn consumed_capacity_is_added_up() {
     }
 }
 
-/// What cannot be reached is told from what is refused, and a table that is missing is named.
+/// An unreachable endpoint and a missing table are distinguished from a refusal.
 #[tokio::test]
 async fn unreachable_and_missing_tables_are_reported() {
     let nobody = DynamoStore::new(local_aws::client("http://127.0.0.1:9"), local_aws::fresh_names());

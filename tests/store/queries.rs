@@ -1,4 +1,4 @@
-//! Lists, and rows that nobody understands.
+//! Queries, and rows that cannot be decoded.
 
 use domain::id::{EffectId, RunId};
 use domain::signals::CheckVerdict;
@@ -11,7 +11,7 @@ use serde_dynamo::{AttributeValue, Item};
 use testbed::RecordingPublisher;
 use tests::{acting, check, claim, minute, opened, pr, sha, start};
 
-/// Three pull requests; the first is claimed, and its effect could not be delivered.
+/// Three pull requests; the first is claimed, and its effect is undelivered.
 async fn three<S: Store>(store: &S) -> Engine<&S, RecordingPublisher> {
     let engine = Engine::new(store, RecordingPublisher::default(), acting());
     for number in 1..=3 {

@@ -1,4 +1,4 @@
-//! Too much at once: nothing is dropped, and people are not kept waiting.
+//! Throttling: facts beyond the limit are queued with a delay, none is dropped, and commands are never delayed.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn deferred_facts(messages: &[OutboundMessage]) -> Vec<(Fact, Duration)> {
     messages
         .iter()
         .filter_map(|message| match &message.destination {
-            // As it would come out of the queue.
+            // Serialised and parsed, as the queue does.
             Destination::Queue { message, delay, .. } => {
                 match QueueMessage::from_json(&message.to_json().unwrap()).unwrap() {
                     QueueMessage::Fact(fact) => Some((*fact, *delay)),
@@ -44,23 +44,23 @@ async fn throttled_facts_are_queued_with_delay_and_none_is_lost() {
     }
     harness.expect(&run('a', "build", Some("success"), &[42], 4), "throttled_delayed").await;
     assert_eq!(harness.record(42).await.state, State::ChecksRunning);
-    // Commands do not wait, neither here nor on the queue.
+    // Commands are not delayed.
     harness.expect(&comment(42, "/status", 5), "command_queued").await;
     let command = harness.sent().into_iter().rfind(|message| message.id.starts_with("cmd:")).unwrap();
     assert!(matches!(command.destination, Destination::Queue { delay: Duration::ZERO, .. }), "{command:?}");
-    // Pull requests that are none of ours take up no room, and are not queued.
+    // Unmanaged pull requests neither count against the limit nor are queued.
     harness.expect(&run('f', "job", Some("success"), &[7], 3), "ignored").await;
     harness.expect(&run('f', "job", Some("success"), &[], 3), "ignored").await;
     let waiting = deferred_facts(&harness.sent());
     let delays: Vec<u64> = waiting.iter().map(|(_, delay)| delay.as_secs()).collect();
     assert_eq!(delays, [60, 72, 84, 96, 108, 120, 132, 144, 156]);
-    // The Car Bridge applies them through the same engine, in whatever order.
+    // The Car Bridge applies queued facts through the same engine, in any order.
     for (fact, _) in waiting.iter().rev() {
         harness.apply(fact).await;
     }
     let record = harness.record(42).await;
     assert_eq!((record.state, record.signals.checks.len()), (State::ChecksPassed, 13));
-    // Another minute has room again, and so has another repository.
+    // The limit is per minute.
     let mut harness = harness;
     harness.now = tests::minute(61);
     harness.expect(&run('a', "job-13", Some("success"), &[42], 3), "applied").await;
@@ -94,7 +94,7 @@ async fn pushes_to_a_busy_base_write_one_row_each() {
         let push = crate::harness::Delivery { id, ..push }.with("/repository/pushed_at", json!(at.as_second()));
         harness.expect(&push, "applied").await;
     }
-    // One row for each push, and once the counters of the day.
+    // One row per push, plus the daily counters once.
     assert_eq!(harness.store().usage().usage().items_written - before, 202);
     assert_eq!(deferred_facts(&harness.sent()), [], "and nothing waits on the queue");
     let request =
@@ -137,10 +137,11 @@ async fn fact_stays_within_its_request_budget() {
         harness.expect(delivery, "applied").await;
         harness.store().usage().usage().requests - before
     };
-    // The counter is one of each; an opening also looks whom it replaces, and a repository's first is put on the list of
-    // repositories.
+    // The throttle counter costs one request each. An opening also looks for the pull request it replaces, and the
+    // first of a repository registers the repository.
     assert_eq!(cost(&pull(42, "opened", 'a', 0)).await, 4);
-    // The next one reads the first, which has the same vulnerability; the list is known by now.
+    // The second opening reads the first pull request, which has the same vulnerability; the repository is registered
+    // already.
     assert_eq!(cost(&pull(43, "opened", 'b', 0)).await, 4);
     assert_eq!(cost(&run('a', "build", None, &[42], 1)).await, 3);
     assert_eq!(cost(&status('a', JENKINS, "pending", "", 1)).await, 4);

@@ -1,5 +1,5 @@
-//! The payloads that GitHub's own libraries are tested with: what each is answered is in `examples.txt`, reviewed line by
-//! line. The payloads themselves are fetched, never committed.
+//! The example payloads of GitHub's octokit libraries. `examples.txt` lists the reviewed response to each. The payloads
+//! are downloaded, never committed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Delivery, Harness};
 
-/// The examples' author is made everybody who matters, so that as much as possible is looked at.
+/// Makes the author of the examples a managed author and an approver, so that most payloads are processed.
 pub(crate) const CONFIG: &str = r"
 mode = 'act'
 ours.authors = ['Codertocat']
@@ -27,7 +27,7 @@ pub(crate) fn examples() -> Vec<Value> {
     serde_json::from_slice(&fs::read(file.trim()).unwrap()).unwrap()
 }
 
-/// Two open pull requests that the examples speak of: one by its number and its head, one by its head only.
+/// A harness with two open pull requests from the examples: one matches by number and head, one by head only.
 async fn harness_with_open_prs(opened: &Value) -> Harness {
     let harness = Harness::new(CONFIG);
     let other = "6113728f27ae82c7b1a177c8d03f9e96e0adf246";
@@ -72,12 +72,12 @@ async fn github_examples_return_the_reviewed_responses() {
     }
 }
 
-/// Whatever is taken away or made something else, it is answered, and never with 5xx.
+/// Removed or mistyped fields never cause a 5xx.
 #[tokio::test]
 async fn broken_examples_never_return_5xx() {
     let handled_events =
         ["pull_request", "check_run", "check_suite", "status", "pull_request_review", "issue_comment", "push"];
-    // One of each kind is enough: actions are read alike.
+    // One example per action is enough: actions share a parser.
     let actions = ["opened", "synchronize", "closed", "created", "completed", "requested", "submitted", ""];
     for event in examples() {
         let name: &'static str = event["name"].as_str().unwrap().to_owned().leak();
@@ -101,7 +101,7 @@ async fn broken_examples_never_return_5xx() {
     }
 }
 
-/// The payload with each of its fields, two levels deep, in turn null, of another type, or missing.
+/// The payload with each field, two levels deep, set to null, given another type, or removed.
 fn broken(payload: &Value) -> Vec<(String, Value)> {
     let mut all = Vec::new();
     let fields: Vec<String> = payload.as_object().unwrap().keys().map(|key| format!("/{key}")).collect();
@@ -109,7 +109,7 @@ fn broken(payload: &Value) -> Vec<(String, Value)> {
         let object = payload.pointer(field).and_then(Value::as_object);
         object.into_iter().flat_map(move |object| object.keys().map(move |key| format!("{field}/{key}")))
     });
-    // Of addresses nothing is read.
+    // URLs are never read.
     for pointer in fields.iter().cloned().chain(inner).filter(|pointer| !pointer.ends_with("url")) {
         for value in [Value::Null, Value::from(vec![Value::Null])] {
             let mut changed = payload.clone();

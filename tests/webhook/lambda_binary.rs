@@ -1,5 +1,4 @@
-//! The real thing: the release binary behind the Lambda Runtime API, with DynamoDB in this process, and events as API Gateway
-//! sends them.
+//! The release binary behind the Lambda Runtime API, with DynamoDB in this process and events in API Gateway's format.
 
 use platform::queries;
 use serde_json::{Value, json};
@@ -16,7 +15,7 @@ async fn deliver(function: &Function, delivery: &Delivery, encoded: bool) -> (u6
     (response["statusCode"].as_u64().unwrap(), outcome.as_str().unwrap().to_owned())
 }
 
-/// What API Gateway makes of a delivery: version 2 of its payload.
+/// The API Gateway event (payload version 2.0) of a delivery.
 fn gateway_event(delivery: &Delivery, encoded: bool) -> Value {
     let body = delivery.payload.to_string();
     let signature = sign(SECRET, body.as_bytes());
@@ -67,7 +66,7 @@ async fn release_binary_handles_gateway_events() {
             ("AWS_ENDPOINT_URL_DYNAMODB", dynamo.endpoint()),
             ("SUTURE_STATE_TABLE", &names.state),
             ("SUTURE_EVENTS_TABLE", &names.events),
-            // Nothing is to be sent here; whatever tried would fail at once.
+            // Nothing listens there: an unexpected publish fails at once.
             ("SUTURE_COMMAND_QUEUE_URL", "http://127.0.0.1:9/queue"),
             ("SUTURE_WEBHOOK_SECRET", "the next one,a secret"),
         ],

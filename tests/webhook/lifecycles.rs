@@ -1,4 +1,4 @@
-//! Pull requests' lives as GitHub tells them: in order, out of order, twice, and oddly.
+//! Pull request lifecycles from GitHub deliveries: in order, reordered, duplicated and with unusual payloads.
 
 use domain::event::Actor;
 use domain::state::{State, Substatus};
@@ -9,7 +9,7 @@ use crate::harness::{
     status, suite,
 };
 
-/// Seed 000 §16, from the first to the last outcome.
+/// Seed 000 §16, complete.
 fn happy_path() -> Vec<(Delivery, State)> {
     vec![
         (pull(42, "opened", 'a', 0), State::Created),
@@ -51,7 +51,7 @@ async fn pull_request_goes_from_opened_to_merged() {
     assert_eq!(actors, expected);
 }
 
-/// All orders of so many things, by Heap's algorithm.
+/// All permutations of `0..count`, by Heap's algorithm.
 fn orders(count: usize) -> Vec<Vec<usize>> {
     let mut order: Vec<usize> = (0..count).collect();
     let mut all = vec![order.clone()];
@@ -89,7 +89,7 @@ async fn every_delivery_order_reaches_the_same_state() {
     }
 }
 
-/// A small generator, the same on every machine.
+/// Deterministic random number generator.
 struct Rng(u64);
 
 impl Rng {
@@ -119,7 +119,7 @@ async fn shuffled_duplicate_deliveries_merge_or_become_due() {
         let record = harness.record(42).await;
         let opened = path.iter().position(|delivery| delivery.id == "pull-42-opened-a-0").unwrap();
         let last_end = path.iter().rposition(|delivery| delivery.id == "pull-42-closed-a-15").unwrap();
-        // An end that came before the beginning is unknown, and GitHub will be asked.
+        // A merge that precedes the opening is unknown, so the record becomes due and a sweep reads GitHub.
         let expected = if opened < last_end { record.state == State::Merged } else { record.due_at.is_some() };
         assert!(expected, "seed {seed}: {} due {:?}", record.state, record.due_at);
         let events = harness.events(42).await;
@@ -138,12 +138,12 @@ async fn duplicate_delivery_does_not_change_the_record() {
         harness.expect(&delivery, "applied").await;
         let version = harness.record(42).await.version;
         let again = harness.deliver(&delivery).await;
-        // Once it is merged, nothing about it is news any more.
+        // Deliveries about a merged pull request are ignored.
         assert!(["duplicate_ignored", "ignored"].contains(&again.outcome.as_str()), "{again:?}");
         assert_eq!(harness.record(42).await.version, version, "{}", delivery.id);
     }
     assert_eq!(harness.kinds(42).await, HAPPY_KINDS);
-    // The same said in another delivery is no news either.
+    // The same result in another delivery is a duplicate too.
     let mut repeated = status('a', JENKINS, "success", "", 10);
     "another-delivery".clone_into(&mut repeated.id);
     let harness = Harness::new(CONFIG);
@@ -231,7 +231,7 @@ async fn fork_checks_match_pull_requests_by_head() {
     harness.expect(&run('a', "build", None, &[], 1), "applied").await;
     harness.expect(&run('a', "build", Some("success"), &[], 5), "applied").await;
     assert_eq!(harness.record(42).await.state, State::ChecksPassed);
-    // Two pull requests may have one head.
+    // Two pull requests may share a head.
     harness.expect(&pull(43, "opened", 'a', 2), "applied").await;
     let again =
         run('a', "build", None, &[], 9).with("/check_run/id", json!(10)).with("/check_run/started_at", json!(at(9)));
@@ -249,7 +249,7 @@ async fn result_for_an_old_head_is_superseded() {
     assert!(late.reason.contains("not the head any more"), "{late:?}");
     harness.expect(&approval(42, 'a', 7), "superseded").await;
     assert_eq!(harness.record(42).await.state, State::ChecksRunning);
-    // A check that is faster than the push it belongs to is kept until the push is told.
+    // A check that arrives before its push is stored until the push arrives.
     let mut early = run('c', JENKINS, Some("success"), &[42], 8);
     early = early.with("/check_run/started_at", json!(at(8)));
     harness.expect(&early, "applied").await;
@@ -275,12 +275,12 @@ async fn completed_suite_does_not_pass_pending_checks() {
 async fn equal_or_missing_timestamps_do_not_reverse_a_result() {
     let harness = Harness::new("mode = 'act'\nchecks.required = ['build']");
     harness.expect(&pull(42, "opened", 'a', 1), "applied").await;
-    // Started and ended within one second, told the wrong way round.
+    // Start and end within one second, delivered in reverse.
     let green = run('a', "build", Some("success"), &[42], 1);
     harness.expect(&green, "applied").await;
     harness.expect(&run('a', "build", None, &[42], 1), "duplicate_ignored").await;
     assert_eq!(harness.record(42).await.state, State::ChecksPassed);
-    // No time at all: nobody knows whether it is newer, so a sweep asks.
+    // Without a time the order is unknown, so the report is ignored and a sweep reads GitHub.
     let timeless = run('a', "build", Some("failure"), &[42], 2)
         .with("/check_run/completed_at", json!(null))
         .with("/check_run/started_at", json!(null))
@@ -288,7 +288,7 @@ async fn equal_or_missing_timestamps_do_not_reverse_a_result() {
     let response = harness.expect(&timeless, "ignored").await;
     assert!(response.reason.contains("no time"), "{response:?}");
     assert_eq!(harness.record(42).await.state, State::ChecksPassed);
-    // Two statuses of one second: the final one counts, in either order.
+    // Of two statuses within one second the final one counts, in either order.
     for order in [["pending", "success"], ["success", "pending"]] {
         let harness = Harness::new(CONFIG);
         harness.expect(&pull(42, "opened", 'a', 0), "applied").await;
@@ -309,10 +309,10 @@ async fn reopened_pull_request_starts_a_new_generation() {
     harness.expect(&pull(42, "reopened", 'a', 9), "applied").await;
     let record = harness.record(42).await;
     assert_eq!((record.state, record.generation, record.ttl), (State::Created, 2, None));
-    // Nobody had heard of this one.
+    // A reopened pull request without a record.
     harness.expect(&pull(50, "reopened", 'd', 9), "applied").await;
     assert_eq!(harness.kinds(50).await, "PR_OPENED");
-    // Its closing comes late.
+    // The close event of the first generation arrives late.
     harness.expect(&closed(42, 8), "superseded").await;
 }
 
@@ -347,7 +347,7 @@ async fn managed_pull_request_stays_tracked_after_losing_its_label() {
     harness.expect(&theirs(pull(42, "synchronize", 'b', 3)), "applied").await;
     harness.expect(&theirs(merged(42, 4)), "applied").await;
     assert_eq!(harness.record(42).await.state, State::Merged);
-    // Of one nobody knows not even the end is news.
+    // A merge of an untracked pull request is ignored.
     harness.expect(&theirs(merged(43, 4)), "ignored").await;
 }
 
@@ -384,7 +384,8 @@ async fn dequeue_while_merging_is_an_anomaly() {
     }
     let mut dequeued = pull(42, "dequeued", 'a', 15);
     dequeued.payload["reason"] = json!("CI_FAILURE");
-    // The table knows no way from MERGING back to APPROVED: it is recorded, and GitHub is asked at once.
+    // There is no transition from MERGING to APPROVED: the event is recorded as an anomaly and the record is due at
+    // once.
     harness.expect(&dequeued, "anomaly").await;
     let record = harness.record(42).await;
     assert_eq!((record.state, record.due_at), (State::Merging, Some(harness.now)));
@@ -415,7 +416,7 @@ async fn commands_are_queued_with_any_line_ending() {
     harness.expect(&comment(42, "/rebuild", 3).with("/action", json!("edited")), "ignored").await;
     harness.expect(&comment(42, "<!-- suture:status -->\n/rebuild", 4), "ignored").await;
     assert_eq!(harness.sent().len(), 2);
-    // Told again, it has the same names: the Car Bridge does nothing twice.
+    // A redelivery queues the same message ids, so the Car Bridge deduplicates them.
     harness.expect(&asked, "command_queued").await;
     assert!(harness.sent()[2..].iter().zip(&harness.sent()[..2]).all(|(again, first)| again == first));
 }

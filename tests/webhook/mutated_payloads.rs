@@ -1,5 +1,5 @@
-//! GitHub's own payloads, broken at random: thousands of them in the ordinary test command, since the fuzz target needs a nightly
-//! compiler. The same seed breaks the same things in the same order; how many fit into the time depends on the machine.
+//! Random mutations of GitHub's example payloads. They run in the ordinary test command, since the fuzz target needs a
+//! nightly compiler. A seed always produces the same sequence; its length depends on the machine.
 
 use std::time::{Duration, Instant};
 
@@ -10,14 +10,14 @@ use webhook::signature::sign;
 use crate::github_examples::{CONFIG, examples};
 use crate::harness::{Harness, SECRET};
 
-/// So many are tried, or as many as fit into the time.
+/// Number of payloads: at most `MAX_PAYLOADS`, at least `MIN_PAYLOADS`, otherwise as many as fit into `TIME_BUDGET`.
 const MAX_PAYLOADS: usize = 20_000;
 const MIN_PAYLOADS: usize = 1_000;
 const TIME_BUDGET: Duration = Duration::from_secs(10);
-/// The log of a listener that has heard this many is long: another one begins.
+/// A harness keeps its whole log, so a new one starts after this many payloads.
 const PAYLOADS_PER_HARNESS: usize = 200;
 
-/// Numbers that look random, the same ones each time.
+/// Deterministic random number generator (xorshift).
 struct Rng(u64);
 
 impl Rng {
@@ -38,7 +38,7 @@ impl Rng {
     }
 }
 
-/// What GitHub never sends, and somebody might.
+/// A value that GitHub never sends.
 fn odd(rng: &mut Rng) -> Value {
     let many = 1 + rng.below(40);
     match rng.below(16) {
@@ -61,7 +61,7 @@ fn odd(rng: &mut Rng) -> Value {
     }
 }
 
-/// The addresses of all values within a payload. Links say nothing, and are most of it.
+/// JSON pointers of all values of a payload except URLs, which are most of it and never read.
 fn pointers(value: &Value, at: &str, found: &mut Vec<String>) {
     let inner: Vec<(String, &Value)> = match value {
         Value::Object(object) => object
@@ -79,7 +79,7 @@ fn pointers(value: &Value, at: &str, found: &mut Vec<String>) {
     }
 }
 
-/// A payload without its links: what is read of it is in the rest, and it is a tenth as long.
+/// The payload without URLs: a tenth of the size.
 fn without_links(value: &Value) -> Value {
     match value {
         Value::Object(object) => object
@@ -93,7 +93,7 @@ fn without_links(value: &Value) -> Value {
     }
 }
 
-/// Something about the payload is made different: a value, or one of another payload in its place, or it is gone.
+/// Removes one value, or replaces it with an odd value or one of another payload.
 fn break_value(rng: &mut Rng, payload: &mut Value, others: &[(String, Value)]) {
     let mut places = Vec::new();
     pointers(payload, "", &mut places);
@@ -126,7 +126,7 @@ fn break_value(rng: &mut Rng, payload: &mut Value, others: &[(String, Value)]) {
     }
 }
 
-/// Some bytes are flipped, cut off or doubled.
+/// Flips, truncates, inserts or repeats bytes.
 fn break_bytes(rng: &mut Rng, body: &mut Vec<u8>) {
     if body.is_empty() {
         return;
@@ -180,7 +180,7 @@ async fn mutated_payloads_never_return_5xx() {
         if rng.below(4) == 0 {
             break_bytes(&mut rng, &mut body);
         }
-        // Now and then the payload of another event, or a signature that is not one.
+        // Some payloads get another event's name or a forged signature.
         let event = if rng.below(20) == 0 { rng.one(&payloads).0.clone() } else { event };
         let forged = rng.below(50) == 0;
         let signature = if forged { format!("sha256={}", "0".repeat(rng.below(70))) } else { sign(SECRET, &body) };

@@ -1,4 +1,4 @@
-//! What is told of policy and merging is read with its details, and everything that becomes of a delivery is counted.
+//! Details of policy and merge reports, outcome counters and the cost of a push.
 
 use domain::event::EventKind;
 use domain::state::{State, Substatus};
@@ -12,7 +12,7 @@ use crate::harness::{Delivery, Harness, JENKINS, approval, comment, enqueued, pu
 const POLICY: &str = "policy-bot: main";
 const CONFIG: &str = "mode = 'act'\nchecks.required = ['continuous-integration/jenkins/pr-merge']";
 
-/// The counters of the last line, as CloudWatch reads them: name and value.
+/// The counters of the last log line in CloudWatch's embedded metric format: name and value.
 fn counted(harness: &Harness) -> Vec<(String, u64)> {
     let line = harness.line();
     let metrics = line["_aws"]["CloudWatchMetrics"][0]["Metrics"].as_array().unwrap().clone();
@@ -80,7 +80,7 @@ async fn policy_failure_text_sets_the_substatus() {
     }
 }
 
-/// Ready to be merged, and the automerge bot tries.
+/// A pull request in MERGING.
 async fn merging() -> Harness {
     let harness = Harness::new(CONFIG);
     harness.expect(&pull(42, "opened", 'a', 0), "applied").await;
@@ -116,7 +116,7 @@ async fn merge_fails_on_dequeue_or_bot_report() {
     assert!(failure_of(&harness).await.contains("the base branch was modified"));
 }
 
-/// A push costs what is based on the branch, not what the repository has.
+/// The cost of a push depends on the pull requests of its branch, not of the repository.
 #[tokio::test]
 async fn push_reads_no_records_and_only_its_base_index() {
     let harness = Harness::new("mode = 'act'\nlimits.webhooks_per_minute_per_repo = 1000");
@@ -130,12 +130,12 @@ async fn push_reads_no_records_and_only_its_base_index() {
     let (requests, read) = (after.requests - before.requests, after.items_read - before.items_read);
     println!("a push to a base of 3 among 90: {requests} requests, {read} items read");
     assert_eq!(harness.line()["applied"], json!(1));
-    // The index once, the counters of the day, and the request: no record is read or written.
+    // One index query, the daily counters and the reconcile request: no record is read or written.
     assert!((requests, read) <= (5, 92), "{requests} {read}");
     for number in 1..=3 {
         assert_eq!(harness.kinds(number).await, "PR_OPENED");
     }
-    // One that moves to another base is not looked for here any more.
+    // A pull request that moved to another base is no longer in the index of this one.
     for number in 1..=3 {
         let moved = pull(number, "edited", 'a', 10).with("/pull_request/base/ref", json!("main"));
         harness.expect(&moved, "applied").await;

@@ -1,4 +1,4 @@
-//! Who is accepted, what is turned away, and what the log says of it.
+//! Authentication, rejected requests and the log line of each request.
 
 use http::Method;
 use serde_json::json;
@@ -10,7 +10,7 @@ const PATH: &str = "/webhook/github";
 
 #[tokio::test]
 async fn signature_rejects_any_flipped_bit() {
-    // The body of GitHub's published vector is no JSON: accepted, and then not understood.
+    // The body of GitHub's published test vector is not JSON: the signature is valid, the payload is malformed.
     let harness = Harness::new(CONFIG);
     let signature = sign(SECRET, b"Hello, World!");
     let headers =
@@ -110,7 +110,7 @@ async fn delivery_returns_503_when_the_store_is_down() {
         assert_eq!((response.code, response.outcome.as_str()), (503, "TEMPORARILY_UNAVAILABLE"));
         assert_eq!((&harness.line()["failed"], &harness.line()["level"]), (&json!(1), &json!("ERROR")));
     }
-    // What needs no store is answered all the same.
+    // A ping needs no store.
     let ping = crate::harness::Delivery { event: "ping", id: "p".to_owned(), payload: json!({}) };
     harness.expect(&ping, "ignored").await;
     harness.store().faults.fail_calls("", false);
@@ -139,7 +139,7 @@ async fn jenkins_and_bots_use_their_own_secrets() {
     assert_eq!(harness.request(Method::POST, jenkins, &wrong, started.as_bytes()).await.code, 401);
     let done = build("COMPLETED", json!("SUCCESS"), 5);
     assert_eq!(harness.request(Method::POST, jenkins, &shown, done.as_bytes()).await.outcome, "applied");
-    // GitHub tells the same, later: no news.
+    // GitHub reports the same result later: a duplicate.
     harness.expect(&status('a', crate::harness::JENKINS, "success", "", 5), "duplicate_ignored").await;
     let report = |id: &str, bot: &str, result: &str, minute: i64| {
         json!({"id": id, "bot": bot, "repo": "acme/shop", "pr_number": 42, "head_sha": "a".repeat(40), "result": result,
@@ -158,7 +158,7 @@ async fn jenkins_and_bots_use_their_own_secrets() {
         let body = report(&format!("r{n}"), bot, result, 6 + i64::try_from(n).unwrap());
         let secret = if n % 2 == 0 { "Bearer b-new" } else { "Bearer b-old" };
         let headers = [("authorization", secret)];
-        // Out of MERGING the table knows no way back: it is recorded, and GitHub is asked.
+        // There is no transition out of MERGING for a failed merge: the event is recorded as an anomaly.
         let outcome = if result == "failed" { "anomaly" } else { "applied" };
         assert_eq!(
             harness.request(Method::POST, "/webhook/bot", &headers, body.as_bytes()).await.outcome,
