@@ -15,7 +15,7 @@ pub const FUNCTIONS: [&str; 4] = ["webhook", "car-bridge", "reconciler", "admin"
 /// Size limit of each zipped function.
 pub const MOST_ZIPPED_BYTES: u64 = 6_000_000;
 /// Timeout of every call.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Root of the repository.
 #[must_use]
@@ -23,7 +23,7 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Builds the release binaries if they are missing or outdated and returns their folder.
+/// Builds the release binaries if they are missing or outdated and returns their paths by function name.
 ///
 /// # Panics
 /// If the build fails.
@@ -132,7 +132,7 @@ impl Function {
             .expect("the emulator");
         let function = Self { process, port: front };
         // The first call may be lost before both ports accept connections.
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         for port in [front, back] {
             while TcpStream::connect(("127.0.0.1", port)).is_err() {
                 assert!(Instant::now() < until, "the emulator does not listen");
@@ -153,7 +153,7 @@ impl Function {
         let (_, answer) = tokio::task::spawn_blocking(call).await.expect("an answer");
         let read = serde_json::from_str(&answer);
         assert!(read.is_ok(), "no JSON: {answer}");
-        read.expect("it was looked at")
+        read.expect("valid JSON")
     }
 }
 
@@ -163,9 +163,9 @@ impl Function {
 /// If there is no response within a minute.
 #[must_use]
 pub fn request(port: u16, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> (u16, String) {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("somebody who listens");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a limit");
-    stream.set_write_timeout(Some(PATIENCE)).expect("a limit");
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("a listener");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("a limit");
+    stream.set_write_timeout(Some(TIMEOUT)).expect("a limit");
     let mut head = format!("{method} {path} HTTP/1.0\r\nContent-Length: {}\r\n", body.len());
     for (name, value) in headers {
         head.push_str(&format!("{name}: {value}\r\n"));

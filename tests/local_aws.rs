@@ -74,7 +74,7 @@ impl Dynoxide {
     /// Deletes rows that have expired by the machine's clock and returns their number.
     #[must_use]
     pub fn sweep_ttl(&self) -> usize {
-        self.database.sweep_ttl().expect("a broom")
+        self.database.sweep_ttl().expect("a TTL sweep")
     }
 
     /// A store on fresh tables.
@@ -111,11 +111,11 @@ async fn store_at(endpoint: &str, names: TableNames) -> DynamoStore {
 pub struct Ministack {
     endpoint: String,
     // Stops when its standard input closes, so also when this process is killed.
-    _keeper: Child,
+    _supervisor: Child,
 }
 
 /// Shell script that stops ministack when this process ends.
-const KEEPER: &str = r#"
+const SUPERVISOR: &str = r#"
 "$1/ministack" >/dev/null 2>&1 &
 server=$!
 echo started
@@ -150,8 +150,8 @@ impl Ministack {
         assert!(tools.status.success(), "{}", String::from_utf8_lossy(&tools.stderr));
         let programs = String::from_utf8(tools.stdout).expect("a path in UTF-8");
         let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port").port();
-        let mut keeper = Command::new("sh")
-            .args(["-c", KEEPER, "keeper", programs.trim()])
+        let mut supervisor = Command::new("sh")
+            .args(["-c", SUPERVISOR, "supervisor", programs.trim()])
             .env("BIND_HOST", "127.0.0.1")
             .env("GATEWAY_PORT", port.to_string())
             .env("AUTH", guarded.to_string())
@@ -159,15 +159,15 @@ impl Ministack {
             .stdout(Stdio::piped())
             .spawn()
             .expect("a shell");
-        let mut said = String::new();
-        let stdout = keeper.stdout.take().expect("it was asked for");
-        BufReader::new(stdout).read_line(&mut said).expect("a line");
+        let mut line = String::new();
+        let stdout = supervisor.stdout.take().expect("a piped stdout");
+        BufReader::new(stdout).read_line(&mut line).expect("a line");
         let give_up = Instant::now() + Duration::from_secs(60);
         while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
             assert!(Instant::now() < give_up, "ministack does not answer on port {port}");
             std::thread::sleep(Duration::from_millis(50));
         }
-        Self { endpoint: format!("http://127.0.0.1:{port}"), _keeper: keeper }
+        Self { endpoint: format!("http://127.0.0.1:{port}"), _supervisor: supervisor }
     }
 
     /// The endpoint URL.

@@ -157,7 +157,7 @@ async fn message_names_its_type_and_its_errors() {
     assert!(newer.to_string().contains("version 2 is not understood by this build"), "{newer}");
     let broken = QueueMessage::from_json("{").unwrap_err();
     assert!(broken.to_string().starts_with("the message is not JSON: EOF"), "{broken}");
-    assert!(QueueMessage::Fact(Box::new(own)).to_json().is_err(), "Suture's own deeds do not travel");
+    assert!(QueueMessage::Fact(Box::new(own)).to_json().is_err(), "Suture's own facts are not queued");
 }
 
 /// Invalid messages are retried until SQS moves them to the dead-letter queue, where the reason can be read. A valid
@@ -207,7 +207,7 @@ async fn invalid_message_reaches_the_dead_letter_queue_with_a_reason() {
                 .unwrap();
         }
     }
-    assert_eq!(handed, 3 + 3 + 1, "each was tried three times, and the good one once");
+    assert_eq!(handed, 3 + 3 + 1, "three attempts per invalid message, one for the valid one");
     let mut reasons: Vec<String> = received(&client, &dead_url, 2)
         .await
         .iter()

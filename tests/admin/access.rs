@@ -137,7 +137,7 @@ async fn owasp_api1_objects_of_another_scope_are_not_found() {
     let unknown = harness.get(Caller::WebViewer, "/api/pr/shop/999/status").await;
     let hidden = harness.get(Caller::WebViewer, "/api/pr/shop/1/status").await;
     assert_eq!((unknown.status, hidden.status), (404, 404));
-    assert_eq!(unknown.text.replace("999", "1"), hidden.text, "what is hidden looks like what is not there");
+    assert_eq!(unknown.text.replace("999", "1"), hidden.text, "hidden and missing look the same");
     let run = tests::claim(harness.admin.engine(), &pr(2), "run-1", tests::minute(9)).await;
     harness.admin.engine().apply(&run, tests::minute(9)).await.unwrap();
     assert_eq!(harness.get(Caller::ShopAdmin, "/api/runs/run-1").await.status, 200);
@@ -183,7 +183,7 @@ async fn owasp_api2_only_a_valid_key_authenticates_and_a_wrong_one_reads_nothing
     }
     let in_query = harness.get(Caller::Anonymous, &format!("/api/overview?key={key}")).await;
     assert_eq!(in_query.status, 401);
-    assert_eq!(spent(&harness), before, "whoever is not let in costs nothing");
+    assert_eq!(spent(&harness), before, "an unauthenticated request reads nothing");
     assert_eq!(with("authorization", format!("bearer {key}")).await.status, 200);
     assert!(!harness.lines.text().contains(&key), "no key is ever logged");
 }
@@ -226,7 +226,7 @@ async fn owasp_api4_rate_limit_per_key_returns_retry_after() {
     let refused = harness.get(Caller::Viewer, "/api/circuit-breaker").await;
     assert_eq!(refused.problem(), (429, "RATE_LIMITED".to_owned()));
     assert_eq!(refused.header("retry-after"), "42");
-    assert_eq!(harness.get(Caller::Operator, "/api/circuit-breaker").await.status, 200, "others are not kept waiting");
+    assert_eq!(harness.get(Caller::Operator, "/api/circuit-breaker").await.status, 200, "other keys are not limited");
     harness.clock.set(tests::minute(1));
     assert_eq!(harness.get(Caller::Viewer, "/api/circuit-breaker").await.status, 200);
     for (path, most) in
@@ -255,7 +255,7 @@ async fn status_query_counts_against_the_rate_limit() {
         let before = spent(&harness);
         let refused = harness.get(Caller::Viewer, "/api/pr/shop/1/status").await;
         assert_eq!(refused.problem(), (429, "RATE_LIMITED".to_owned()));
-        assert!(nth == 0 || spent(&harness) - before == 1, "who is known to be over it costs one count");
+        assert!(nth == 0 || spent(&harness) - before == 1, "a key over its limit costs one count");
     }
     harness.clock.set(tests::minute(21));
     assert_eq!(harness.get(Caller::Viewer, "/api/pr/shop/1/status").await.status, 200);

@@ -56,7 +56,7 @@ async fn repeated_idempotency_key_returns_the_first_response() {
     let elsewhere = harness.post_with_key(Caller::Operator, "/api/pr/shop/2/command", REBUILD, Some("k1")).await;
     assert_eq!(elsewhere.problem(), (409, "IDEMPOTENCY_CONFLICT".to_owned()), "the path is part of the request");
     let mine = harness.post_with_key(Caller::Admin, COMMAND, REBUILD, Some("k1")).await;
-    assert_eq!(mine.status, 202, "names are each caller's own");
+    assert_eq!(mine.status, 202, "keys are scoped to the caller");
     assert_ne!(mine.json()["command_id"], first.json()["command_id"]);
     for bad in ["", "ü", "two words", &"x".repeat(201)] {
         let response = harness.post_with_key(Caller::Operator, COMMAND, REBUILD, Some(bad)).await;
@@ -178,7 +178,7 @@ async fn batch_accepts_at_most_100_commands() {
     assert_eq!((of(2).1.as_str(), of(3).1.as_str()), ("BAD_REPO", "UNKNOWN_COMMAND"));
     let sent = commands(&harness.publisher().sent());
     let ids: std::collections::BTreeSet<_> = sent.iter().map(|message| message.command_id.clone()).collect();
-    assert_eq!((sent.len(), ids.len()), (50, 50), "each is a command of its own");
+    assert_eq!((sent.len(), ids.len()), (50, 50), "each is a separate command");
     let again = harness.post_with_key(Caller::Operator, "/api/commands", &batch(100), Some("b1")).await;
     assert_eq!((again.text, harness.publisher().sent().len()), (response.text, 50));
     for count in [0, 101] {
@@ -251,10 +251,10 @@ async fn sweep_request_over_the_daily_limit_is_refused() {
     seed_records(&harness).await;
     let ask = async |body: &str| harness.post(Caller::Operator, "/api/reconciler/run", body).await;
     assert_eq!(ask(r#"{"repo":"shop","pr_number":1}"#).await.status, 202);
-    assert_eq!(ask(r#"{"repo":"shop","pr_number":1}"#).await.status, 202, "it stands for the one that waits");
+    assert_eq!(ask(r#"{"repo":"shop","pr_number":1}"#).await.status, 202, "it is coalesced with the pending request");
     assert_eq!(ask(r#"{"repo":"shop","base":"main"}"#).await.status, 202);
     let refused = ask(r#"{"repo":"shop"}"#).await;
     assert_eq!(refused.problem(), (429, "TOO_MANY_REQUESTS_TODAY".to_owned()));
     assert!(refused.text.contains("left to the schedule"), "{}", refused.text);
-    assert_eq!(ask("{}").await.status, 202, "everything is exempt");
+    assert_eq!(ask("{}").await.status, 202, "a sweep of everything is exempt");
 }

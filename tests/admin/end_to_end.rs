@@ -181,5 +181,5 @@ async fn live_status_query_does_not_change_the_record() {
     let live = harness.get(Caller::Viewer, &format!("{path}/explain?live=true")).await.json();
     assert_eq!((&live["live"], &live["live_error"]), (&json!(true), &json!(null)), "{live}");
     assert_eq!(testbed.record(&pr).await, before);
-    assert!(testbed.store.usage().usage().items_written <= written + 1, "only the limit of the key was counted");
+    assert!(testbed.store.usage().usage().items_written <= written + 1, "only the rate limit counter was written");
 }

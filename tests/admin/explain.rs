@@ -114,5 +114,5 @@ async fn explain_names_spent_budget_hold_escalation_and_observe_mode() {
     let would = claim(watcher.admin.engine(), &pr(1), "run-1", minute(60)).await;
     watcher.admin.engine().apply(&would, minute(60)).await.unwrap();
     let stale = watcher.get(Caller::Viewer, "/api/prs/stale").await.json();
-    assert_eq!(stale["prs"][0]["number"], 1, "what is only watched, and due later, is stale all the same");
+    assert_eq!(stale["prs"][0]["number"], 1, "observed pull requests are stale too");
 }

@@ -93,9 +93,9 @@ async fn oversized_and_malformed_bodies_are_refused() {
     assert_eq!(harness.post(Caller::Admin, command, &huge).await.problem(), (413, "TOO_LARGE".to_owned()));
     let declared = Request::builder().method("POST").uri(command).header("content-length", "99999999999");
     let response = harness.send(Caller::Admin, declared.body(Bytes::new()).unwrap()).await;
-    assert_eq!(response.problem().0, 413, "it is not even read");
+    assert_eq!(response.problem().0, 413, "the body is not read");
     let unseen = harness.post(Caller::Anonymous, command, &huge).await;
-    assert_eq!(unseen.problem().0, 401, "nobody's body is read");
+    assert_eq!(unseen.problem().0, 401, "no body is read without a key");
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     assert_eq!(harness.post(Caller::Admin, "/api/commands", &deep).await.problem(), (400, "BAD_JSON".to_owned()));
     let not_utf8 =

@@ -42,7 +42,7 @@ async fn repeated_status_query_costs_less_and_returns_the_same() {
         (status, harness.store().usage().usage().requests - before)
     };
     let ((first, cost), (second, later)) = (ask().await, ask().await);
-    assert_eq!((&first, cost), (&second, later + 1), "the record and its vulnerability at once");
+    assert_eq!((&first, cost), (&second, later + 1), "record and vulnerability in one request");
     let mut edited = opened(&pr(1), "d77", minute(15));
     if let FactKind::Opened(described) = edited.kind.clone() {
         let vulnerability_id = Some("CVE-2026-7777".to_owned());
@@ -154,7 +154,7 @@ async fn pages<S: Store + 'static>(harness: &Harness<S>, caller: Caller, path: &
             None => return all,
         }
     }
-    panic!("pages without end: {all:?}");
+    panic!("endless pages: {all:?}");
 }
 
 async fn check_lists<S: Store + 'static>(store: S) {
@@ -177,7 +177,7 @@ async fn check_lists<S: Store + 'static>(store: S) {
         assert_eq!(of_web.len(), 8);
         assert!(of_web.iter().all(|(repo, _)| repo == "acme/web"));
         let stale = pages(&harness, Caller::Viewer, &format!("/api/prs/stale?limit={limit}")).await;
-        assert_eq!(stale.len(), 16, "all but the failed one, whose half hour is not over, and the merged one");
+        assert_eq!(stale.len(), 16, "all but the failed one, which is below its threshold, and the merged one");
         let of_shop = pages(&harness, Caller::Viewer, &format!("/api/prs/stale?limit={limit}&repo=shop")).await;
         assert_eq!(of_shop.len(), 8);
     }

@@ -66,7 +66,7 @@ async fn only_runs_awaiting_approval_can_be_approved_or_rejected() {
     assert_eq!(
         (approved.status, &approved.json()["state"]),
         (202, &json!("awaiting_approval")),
-        "the Car Bridge lets it go"
+        "the Car Bridge resumes it"
     );
     let messages = harness.publisher().sent();
     assert!(format!("{:?}", messages[sent]).contains("command: Approve"), "{messages:?}");
@@ -125,7 +125,7 @@ async fn dead_letters_are_listed_with_their_reason_and_redriven() {
     assert_eq!(
         harness.get(Caller::ShopAdmin, "/api/dlq").await.problem().0,
         403,
-        "they name everybody's pull requests"
+        "dead letters name pull requests of every scope"
     );
     let dlq = harness.get(Caller::Admin, "/api/dlq").await.json();
     assert_eq!((&dlq["approximate_count"], &dlq["messages"][0]["body_excerpt"]), (&json!(1), &json!(body)));

@@ -165,7 +165,7 @@ async fn deliver(testbed: &Testbed, (id, body): &(String, String)) {
         testbed.fakes().advance(jiff::SignedDuration::from_mins(7));
         testbed.deliver_webhooks().await;
     }
-    panic!("the message is never done with");
+    panic!("the message is never handled");
 }
 
 fn assert_once(testbed: &Testbed, pr: &FakePrId, scenario: &Scenario, at: &str) {

@@ -46,7 +46,7 @@ async fn rebuild_is_rejected_while_the_workflow_is_running() {
     tests::claim_in(&testbed, &pr, "run-1").await;
     let handled = testbed.handle_messages().await;
     assert!(matches!(&handled[..], [Ok(MessageOutcome::Rejected(why))] if why.contains("is running")), "{handled:?}");
-    assert_eq!((reruns(&testbed), testbed.record(&pr).await.retry_counts.rebuild), (1, 0), "given back");
+    assert_eq!((reruns(&testbed), testbed.record(&pr).await.retry_counts.rebuild), (1, 0), "the budget is refunded");
 }
 
 /// The worker crashed after GitHub accepted the rerun: a workflow run started since then counts as ours.
@@ -78,7 +78,7 @@ async fn rebuild_of_another_apps_check_fails_and_names_the_setting() {
         "{handled:?}"
     );
     let record = testbed.record(&pr).await;
-    assert!(record.refused.is_some_and(|refused| refused.why.contains("rebuild.via")), "asking again would not help");
+    assert!(record.refused.is_some_and(|refused| refused.why.contains("rebuild.via")), "a retry would not help");
 }
 
 #[tokio::test]

@@ -129,7 +129,7 @@ async fn pause_and_open_breaker_reject_claimed_runs() {
     guards::pause(&testbed.store, "ops", testbed.now(), testbed.now()).await.unwrap();
     let handled = testbed.handle_messages().await;
     assert_eq!(handled, [Ok(MessageOutcome::Rejected("paused by ops".to_owned()))]);
-    assert_eq!(testbed.record(&pr).await.retry_counts.rebuild, 0, "given back");
+    assert_eq!(testbed.record(&pr).await.retry_counts.rebuild, 0, "the budget is refunded");
     guards::unpause(&testbed.store, testbed.now(), testbed.now()).await.unwrap();
     for n in 0..6 {
         let run = RunId::new(format!("other-{n}"));
@@ -173,7 +173,7 @@ async fn fifteen_pull_requests_share_two_slots() {
     let done = handled.iter().filter(|handled| matches!(handled, Ok(MessageOutcome::Done(_)))).count();
     let waits = handled.iter().filter(|handled| matches!(handled, Ok(MessageOutcome::Deferred(_)))).count();
     assert_eq!((done, waits), (2, 13), "{handled:?}");
-    assert_eq!(run_state(&testbed, "run-14").await, RunState::Pending, "its date brings it back");
+    assert_eq!(run_state(&testbed, "run-14").await, RunState::Pending, "its due date brings it back");
     // Slots become free over time; pending messages are resent, as the sweep does.
     for _ in 0..20 {
         testbed.pass(30).await;
@@ -234,7 +234,7 @@ async fn close_and_reopen_links_old_and_new_pull_request() {
     );
     testbed.pass(60).await;
     let old = testbed.record(&pr).await;
-    let fresh = old.replaced_by.expect("a fresh pull request");
+    let fresh = old.replaced_by.expect("a replacement");
     let fresh = testbed.record(&FakePrId { repo: pr.repo.clone(), number: fresh }).await;
     assert_eq!((fresh.replaces, old.active_run), (Some(pr.number), None));
 }
@@ -249,7 +249,7 @@ async fn replacement_opened_before_the_close_event_is_linked() {
     let mut late = Vec::new();
     let fresh = FakePrId { number: pr.number + 1, ..pr.clone() };
     while testbed.bridge.engine().load(&pr_id(&fresh), testbed.now()).await.unwrap().is_none() {
-        let next = testbed.fakes().next_event_at().expect("a fresh pull request");
+        let next = testbed.fakes().next_event_at().expect("a replacement");
         testbed.fakes().advance_to(next);
         let deliveries = testbed.fakes().take_webhooks();
         let (closing, others): (Vec<_>, Vec<_>) =
@@ -291,7 +291,7 @@ async fn invalid_message_is_retryable_and_names_the_reason() {
     }
     let task = QueueMessage::Chore(Task::Redeliver { delivery: 999 }).to_json().unwrap();
     let handled = testbed.bridge.handle("m2", &task).await.unwrap();
-    assert!(matches!(handled, MessageOutcome::Failed(_)), "a person's token cannot redeliver: {handled:?}");
+    assert!(matches!(handled, MessageOutcome::Failed(_)), "a personal token cannot redeliver: {handled:?}");
 }
 
 #[tokio::test]
@@ -307,7 +307,7 @@ async fn update_branch_updates_a_stale_head_once() {
     assert_eq!(count(&testbed, AuditedAction::BranchUpdated), 1);
     let record = testbed.record(&pr).await;
     assert_ne!(record.head_sha, before);
-    assert_eq!((testbed.fakes().behind_by(&pr), record.active_run), (0, None), "the new head is the proof");
+    assert_eq!((testbed.fakes().behind_by(&pr), record.active_run), (0, None), "the new head completes the run");
     testbed.pass(120).await;
     assert_eq!(testbed.record(&pr).await.state, State::Merged);
 }
@@ -329,7 +329,7 @@ async fn update_branch_rejects_current_head_and_fails_on_conflict() {
     let handled = testbed.handle_messages().await;
     assert_eq!(handled.last(), Some(&Ok(MessageOutcome::Failed("conflict".to_owned()))), "{handled:?}");
     let record = testbed.record(&pr).await;
-    assert!(record.due_at.is_some_and(|due_at| due_at <= testbed.now()), "the sweep decides what comes next");
+    assert!(record.due_at.is_some_and(|due_at| due_at <= testbed.now()), "the next sweep decides");
     assert_eq!(record.active_run, None);
 }
 

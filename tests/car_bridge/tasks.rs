@@ -43,10 +43,7 @@ async fn reaction_is_added_once() {
     }
     assert_eq!(done(&testbed, AuditedAction::ReactionAdded), 1);
     let gone = Task::React { repo: id.repo, subject: "IC_999999".to_owned(), reaction: Reaction::Eyes };
-    assert!(
-        matches!(handled(&testbed, &gone).await, MessageOutcome::Failed(_)),
-        "a comment that was deleted is no poison"
-    );
+    assert!(matches!(handled(&testbed, &gone).await, MessageOutcome::Failed(_)), "a deleted comment is not retried");
 }
 
 #[tokio::test]
@@ -245,12 +242,15 @@ async fn managed_issue_is_edited_on_change_only_and_never_by_older_text() {
     assert!(matches!(handled(&testbed, &task("All is well.", 1)).await, MessageOutcome::Done(_)));
     assert!(matches!(handled(&testbed, &task("All is well.", 2)).await, MessageOutcome::Noop(_)));
     assert!(matches!(handled(&testbed, &task("Two are stuck.", 5)).await, MessageOutcome::Done(_)));
-    assert!(matches!(handled(&testbed, &task("One is stuck.", 4)).await, MessageOutcome::Noop(_)), "it was overtaken");
+    assert!(
+        matches!(handled(&testbed, &task("One is stuck.", 4)).await, MessageOutcome::Noop(_)),
+        "a newer body was written"
+    );
     let once = Task::Issue {
         repo: id.repo.clone(),
         issue: Box::new(ManagedIssue { kept: false, ..managed_issue("Down.", tests::minute(9)) }),
     };
-    assert!(matches!(handled(&testbed, &once).await, MessageOutcome::Noop(_)), "what is written once is written");
+    assert!(matches!(handled(&testbed, &once).await, MessageOutcome::Noop(_)), "a write-once issue is not edited");
     let fakes = testbed.fakes();
     let ours: Vec<_> = fakes.issues().map(|(_, issue)| issue.clone()).collect();
     assert_eq!((ours.len(), ours[0].pinned, ours[0].labels.len()), (1, true, 2));
@@ -364,7 +364,7 @@ async fn rate_limited_task_is_requeued() {
     let task = Task::Comment { pr: id, marker, text, since: testbed.now() };
     assert!(matches!(handled(&testbed, &task).await, MessageOutcome::Deferred(_)));
     assert_eq!(done(&testbed, AuditedAction::CommentCreated), 0);
-    let (_, waiting) = testbed.publisher.take_message().expect("it is on the queue again");
+    let (_, waiting) = testbed.publisher.take_message().expect("a requeued message");
     assert_eq!(QueueMessage::from_json(&waiting), Ok(QueueMessage::Chore(task)));
     testbed.fakes().advance(SignedDuration::from_mins(7));
     assert!(matches!(testbed.bridge.handle("m2", &waiting).await, Ok(MessageOutcome::Done(_))));

@@ -28,7 +28,7 @@ async fn rebuild_comment_gets_reactions_and_spends_no_budget() {
     let record = testbed.record(&pr).await;
     assert_eq!((record.state, record.retry_counts.rebuild), (State::Merged, 0));
     assert_eq!(reactions(&testbed).len(), 2, "👀 and 🚀: {:?}", reactions(&testbed));
-    assert_eq!(suture_comments(&testbed, &pr), [""; 0], "what works needs no words");
+    assert_eq!(suture_comments(&testbed, &pr), [""; 0], "a successful command posts no comment");
 }
 
 #[tokio::test]

@@ -66,7 +66,7 @@ async fn comment_with_a_lost_response_is_found_by_its_marker() {
     testbed.with(|fakes| fakes.force_request(Fault::AnswerLost));
     let error = testbed.github.comment(&id, &format!("Closing this.\n{marker}")).await.unwrap_err();
     assert!(error.may_have_happened(), "{error}");
-    let found = testbed.github.find_comment(&id, marker, None).await.unwrap().expect("it is there, on the second page");
+    let found = testbed.github.find_comment(&id, marker, None).await.unwrap().expect("the comment on the second page");
     assert!(found.body.starts_with("Closing this."));
     let since = testbed.with(|fakes| fakes.now());
     let again = testbed.github.find_comment(&id, marker, Some(since - SignedDuration::from_mins(1))).await.unwrap();
@@ -199,7 +199,7 @@ async fn issues_are_written_found_and_pinned() {
     let found = testbed.github.issues_labelled(&repo(), "suture/status", false).await.unwrap();
     assert_eq!(found, std::slice::from_ref(&issue));
     let ours = testbed.github.issues_labelled(&repo(), "codegenie", true).await.unwrap();
-    assert_eq!(ours, [], "pull requests are no issues");
+    assert_eq!(ours, [], "pull requests are not listed");
     let change = IssueChange { body: Some("Two are stuck".to_owned()), ..IssueChange::default() };
     let changed = testbed.github.update_issue(&repo(), issue.number, &change).await.unwrap();
     assert_eq!((changed.title.as_str(), changed.body.as_str()), ("Suture", "Two are stuck"));
@@ -244,7 +244,7 @@ async fn app_lists_installations_and_failed_deliveries() {
     testbed.github.redeliver(failed[0].id).await.unwrap();
     testbed.advance(SignedDuration::from_mins(1));
     let again = testbed.with(fakes::Fakes::take_webhooks);
-    let again = again.iter().find(|delivery| delivery.guid == deliveries[0].guid).expect("it comes again");
+    let again = again.iter().find(|delivery| delivery.guid == deliveries[0].guid).expect("a redelivery");
     testbed.with(|fakes| fakes.webhook_answered(again, 200));
     assert_eq!(testbed.github.failed_deliveries(start).await.unwrap(), []);
     all_known(&testbed);

@@ -28,7 +28,7 @@ fn schemas() -> PathBuf {
 }
 
 /// Runs a script of this folder and returns the violations it prints.
-fn complaints(script: &str, files: &[PathBuf]) -> String {
+fn violations(script: &str, files: &[PathBuf]) -> String {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients").join(script);
     let run = Command::new("node").arg(script).arg(schemas()).args(files).output().expect("node runs");
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
@@ -157,9 +157,9 @@ async fn requests_conform_to_github_openapi() {
     assert_eq!(operations.len(), 29, "{operations:#?}");
     let file = std::env::temp_dir().join(format!("suture-requests-{}.json", std::process::id()));
     std::fs::write(&file, serde_json::to_vec(&requests).unwrap()).unwrap();
-    let complaints = complaints("requests.mjs", std::slice::from_ref(&file));
+    let violations = violations("requests.mjs", std::slice::from_ref(&file));
     std::fs::remove_file(&file).unwrap();
-    assert_eq!(complaints, "");
+    assert_eq!(violations, "");
 }
 
 #[test]
@@ -173,10 +173,10 @@ fn undocumented_request_is_detected() {
     ]);
     let file = std::env::temp_dir().join(format!("suture-wrong-requests-{}.json", std::process::id()));
     std::fs::write(&file, wrong.to_string()).unwrap();
-    let complaints = complaints("requests.mjs", std::slice::from_ref(&file));
+    let violations = violations("requests.mjs", std::slice::from_ref(&file));
     std::fs::remove_file(&file).unwrap();
     for part in ["update-branch?: body has head", "{pull_number}", "query stat is", "body:/value/title", "no such op"] {
-        assert!(complaints.contains(part), "{part} not in:\n{complaints}");
+        assert!(violations.contains(part), "{part} not in:\n{violations}");
     }
 }
 
@@ -189,13 +189,13 @@ fn graphql_documents_are_valid_against_github_schema() {
     let generated = std::env::temp_dir().join(format!("suture-comparisons-{}.graphql", std::process::id()));
     std::fs::write(&generated, platform::github::comparisons(25)).unwrap();
     files.push(generated.clone());
-    let complaints_of_ours = complaints("documents.mjs", &files);
+    let own_violations = violations("documents.mjs", &files);
     std::fs::remove_file(&generated).unwrap();
-    assert_eq!(complaints_of_ours, "");
+    assert_eq!(own_violations, "");
     let wrong = std::env::temp_dir().join(format!("suture-wrong-{}.graphql", std::process::id()));
     let text = "query { nodes(ids: []) { ... on PullRequest { nope commits(first: 200) { nodes { id } } } } }";
     std::fs::write(&wrong, text).unwrap();
-    let complaints = complaints("documents.mjs", std::slice::from_ref(&wrong));
+    let violations = violations("documents.mjs", std::slice::from_ref(&wrong));
     std::fs::remove_file(&wrong).unwrap();
-    assert!(complaints.contains("nope") && complaints.contains("commits requests 200"), "{complaints}");
+    assert!(violations.contains("nope") && violations.contains("commits requests 200"), "{violations}");
 }

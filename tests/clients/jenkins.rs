@@ -42,11 +42,11 @@ async fn build_is_triggered_polled_and_read() {
     let log = testbed.jenkins.log_tail(&before[0].build, 4096).await.unwrap();
     assert!(!log.is_empty() && log.len() <= 4096, "{log}");
     let tail = testbed.jenkins.log_tail(&before[0].build, 120).await.unwrap();
-    assert!(tail.len() < 120 && log.ends_with(&tail), "whole lines of the end: {tail}");
+    assert!(tail.len() < 120 && log.ends_with(&tail), "whole lines of the tail: {tail}");
     let since = testbed.with(|fakes| fakes.now());
     let head = head(&testbed, &pr);
     let looking = BuildQuery { job: &job, commit: Some(&head), since };
-    assert_eq!(testbed.jenkins.find_build(&looking).await.unwrap(), None, "what is older does not count");
+    assert_eq!(testbed.jenkins.find_build(&looking).await.unwrap(), None, "older builds do not count");
     assert_eq!(testbed.jenkins.build_of(&looking).await, BuildStatus::Gone);
 
     let item = testbed.jenkins.trigger_build(&job).await.unwrap().item.expect("a queue item");
@@ -57,7 +57,7 @@ async fn build_is_triggered_polled_and_read() {
     let found = testbed.jenkins.find_build(&of_job).await.unwrap();
     assert!(matches!(&found, Some(BuildMatch::Queued(queued)) if queued.id == item), "{found:?}");
     testbed.advance(SignedDuration::from_mins(1));
-    let started = testbed.jenkins.queue_item(item).await.unwrap().unwrap().build.expect("it has begun");
+    let started = testbed.jenkins.queue_item(item).await.unwrap().unwrap().build.expect("a started build");
     assert_eq!(started, BuildRef { job: job.clone(), number: 2 });
     let state = testbed.jenkins.builds(&job).await.unwrap().swap_remove(0);
     assert_eq!(state.build, started);
@@ -67,17 +67,17 @@ async fn build_is_triggered_polled_and_read() {
     assert_eq!(
         testbed.jenkins.build_of(&later).await,
         BuildStatus::Building { since: state.started_at },
-        "it is at work"
+        "it is building"
     );
     let other: Sha = "f".repeat(40).parse().unwrap();
     let another = BuildQuery { commit: Some(&other), ..later };
-    assert_eq!(testbed.jenkins.build_of(&another).await, BuildStatus::Gone, "what is at work is of another commit");
+    assert_eq!(testbed.jenkins.build_of(&another).await, BuildStatus::Gone, "the running build is of another commit");
     testbed.advance(SignedDuration::from_mins(15));
-    assert_eq!(testbed.jenkins.build_of(&later).await, BuildStatus::Gone, "what ended before does not count");
+    assert_eq!(testbed.jenkins.build_of(&later).await, BuildStatus::Gone, "earlier builds do not count");
     assert_eq!(testbed.jenkins.build_of(&looking).await, BuildStatus::Finished);
     let done = testbed.jenkins.builds(&job).await.unwrap().swap_remove(0);
     assert_eq!((done.building, done.result.as_deref()), (false, Some("SUCCESS")));
-    assert_eq!(testbed.jenkins.queue_item(item).await.unwrap(), None, "forgotten by now");
+    assert_eq!(testbed.jenkins.queue_item(item).await.unwrap(), None, "Jenkins has dropped the item");
     assert_eq!(testbed.with(|fakes| fakes.unknown_requests().to_vec()), Vec::<String>::new());
 }
 

@@ -36,7 +36,7 @@ async fn reads_are_retried_and_writes_are_not() {
     let down = crate::scripted_github(&token(), |_| Ok(response(502, "")));
     let error = down.github.pull(&pr(1)).await.unwrap_err();
     assert!(error.is_transient() && !error.may_have_happened(), "{error}");
-    assert_eq!(down.transport.count(), 3, "asked, and twice again");
+    assert_eq!(down.transport.count(), 3, "one request and two retries");
     let error = down.github.close(&pr(1)).await.unwrap_err();
     assert_eq!((error.may_have_happened(), error.failure()), (true, AttemptFailure::TimedOut));
     assert_eq!(down.transport.count(), 4, "sent once");
@@ -72,7 +72,7 @@ async fn no_request_is_sent_before_the_rate_limit_resets() {
     assert_eq!(client.github.pull(&pr(1)).await, Err(limit.clone()));
     assert_eq!(client.github.not_before(), Some(until));
     assert_eq!(client.github.close(&pr(1)).await, Err(limit));
-    assert_eq!(client.transport.count(), 1, "the second was not even sent");
+    assert_eq!(client.transport.count(), 1, "the second request was not sent");
     client.clock.advance(SignedDuration::from_secs(40));
     assert_eq!(client.github.not_before(), None);
     assert!(client.github.pull(&pr(1)).await.is_ok());
@@ -243,7 +243,7 @@ async fn app_jwt_is_cached_for_eight_minutes() {
     assert!(first.starts_with("Bearer ey"), "{first}");
     // A JWT that is signed in another second differs.
     tokio::time::sleep(Duration::from_millis(1_100)).await;
-    assert_eq!(shown().await, (first.clone(), true), "and what it read is read conditionally");
+    assert_eq!(shown().await, (first.clone(), true), "the cached response is revalidated");
     client.clock.advance(SignedDuration::from_secs(7 * 60));
     assert_eq!(shown().await.0, first);
     client.clock.advance(SignedDuration::from_secs(2 * 60));
@@ -261,7 +261,7 @@ async fn concurrent_requests_with_a_revoked_token_share_the_next() {
     let all = tokio::join!(pull(), pull(), pull(), pull());
     assert!(all.0.is_ok() && all.1.is_ok() && all.2.is_ok() && all.3.is_ok(), "{all:?}");
     let exchanges = client.transport.lines().iter().filter(|line| line.ends_with("/access_tokens")).count();
-    assert_eq!(exchanges, 2, "one more for all of them");
+    assert_eq!(exchanges, 2, "one new token for all");
 }
 
 #[tokio::test]
@@ -347,5 +347,5 @@ async fn socket_errors_distinguish_unsent_from_timed_out() {
     silent.abort();
     let _ = silent.await;
     let error = real(port).close(&pr(1)).await.unwrap_err();
-    assert!(error.is_transient() && !error.may_have_happened(), "nobody listens there: {error}");
+    assert!(error.is_transient() && !error.may_have_happened(), "connection refused: {error}");
 }

@@ -62,7 +62,7 @@ async fn snapshot_matches_each_lifecycle_step() {
             (["codegenie".to_owned()].as_slice(), false)
         );
         assert_eq!(fresh.required_checks, Some(vec![BUILD.to_owned()]), "without Policy Bot's own: {protection:?}");
-        assert_eq!(fresh.live.mergeable, Mergeability::Clean, "asked again until GitHub knew");
+        assert_eq!(fresh.live.mergeable, Mergeability::Clean, "queried again until GitHub knew");
         let required = fresh.required_checks.clone().unwrap();
         let mut states = vec![fresh.signals.implied(&required).state];
         let merged = loop {
@@ -112,7 +112,11 @@ async fn snapshot_reads_checks_policy_and_approvals_of_the_head() {
     let policy = signals.policy.as_ref().unwrap();
     assert_eq!(policy.verdict, PolicyVerdict::Failed(domain::state::Substatus::SodFailure));
     let approvals: Vec<(&str, bool)> = signals.approvals.iter().map(|one| (one.by.as_str(), one.granted)).collect();
-    assert_eq!(approvals, [("approver-bot[bot]", true)], "with the [bot] that GraphQL leaves out; people do not count");
+    assert_eq!(
+        approvals,
+        [("approver-bot[bot]", true)],
+        "with the `[bot]` suffix that GraphQL omits; users do not count"
+    );
     testbed.with(|fakes| fakes.person_pushes(&pr, "danny"));
     let pushed = snapshot(&testbed, &pr).await.unwrap();
     assert_eq!(pushed.details.head, head(&testbed, &pr));
@@ -285,7 +289,7 @@ async fn inventory_lists_open_pull_requests_with_authors() {
     assert_eq!(listed.len(), 130);
     let bots = listed.iter().filter(|one| one.author == "codegenie[bot]").count();
     assert_eq!(bots, 117);
-    assert!(listed.iter().all(|one| one.is_ours(policies.base())), "by branch or label, all are");
+    assert!(listed.iter().all(|one| one.is_ours(policies.base())), "all are managed by branch or label");
     let first = &listed[0];
     let pr = fakes::FakePrId { repo: "acme/payments".to_owned(), number: first.id.number };
     assert_eq!(first.described.head, head(&testbed, &pr));
@@ -358,7 +362,7 @@ async fn query_gives_up_while_github_is_down() {
     });
     let all = wrong.github.snapshots(&wanted(4), &Policies::default()).await;
     assert!(all.iter().all(|(_, one)| matches!(one, Err(SnapshotError::Failed(ApiError::Refused { .. })))));
-    assert_eq!(wrong.transport.count(), 1, "a wrong question stays wrong");
+    assert_eq!(wrong.transport.count(), 1, "an invalid query is not retried");
 }
 
 /// Changes a response before it is sent.
@@ -407,7 +411,7 @@ async fn partial_response_is_never_concluded_from() {
         assert!(matches!(read_one(|_| {}, errors).await, Err(SnapshotError::Partial { .. })));
     }
     let elsewhere = json!([{"message": "timeout", "path": ["rateLimit"]}]);
-    assert!(read_one(|_| {}, elsewhere).await.is_ok(), "what nobody reads may be missing");
+    assert!(read_one(|_| {}, elsewhere).await.is_ok(), "unused fields may be missing");
 }
 
 #[tokio::test]

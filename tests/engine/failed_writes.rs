@@ -39,7 +39,11 @@ async fn each_dynamodb_error_maps_to_what_the_caller_can_do() {
     assert_eq!(error_for(400, &cancelled(&format!("{none},{conflict}"))).await, StoreError::TransactionConflict);
     let both = error_for(400, &cancelled(&format!("{conflict},{failed}"))).await;
     let StoreError::ConditionFailed(refused) = both else { panic!("{both}") };
-    assert_eq!(refused.iter().map(Option::is_some).collect::<Vec<_>>(), [false, true], "a condition says most");
+    assert_eq!(
+        refused.iter().map(Option::is_some).collect::<Vec<_>>(),
+        [false, true],
+        "a failed condition takes precedence"
+    );
     let found = refused[1].as_ref().unwrap().found.as_ref().unwrap();
     assert_eq!(platform::store::text_of(found, "who"), Some("first"));
     let throttled = cancelled(&format!(r#"{none},{{"Code":"ThrottlingError","Message":"slow down"}}"#));
@@ -125,7 +129,7 @@ async fn oversized_record_is_logged_as_an_anomaly() {
     let log = queries::events(engine.store(), &pr(1), true, None, 1, minute(1)).await.unwrap();
     assert_eq!((log.entries[0].kind, log.entries[0].id.as_str()), (EventKind::Anomaly, "d1"));
     let record = engine.load(&pr(1), minute(1)).await.unwrap().unwrap();
-    assert_eq!((record.state, record.due_at), (State::Created, Some(minute(1))), "it is due at once");
+    assert_eq!((record.state, record.due_at), (State::Created, Some(minute(1))), "the record is due at once");
     let again = engine.apply(&fact, minute(2)).await.unwrap();
     assert_eq!(again.outcome, FactOutcome::Duplicate);
 }

@@ -44,12 +44,12 @@ async fn fact_costs_two_requests_and_opening_costs_one() {
     let engine = engine();
     let spent = || engine.store().usage().usage().requests;
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
-    assert_eq!(spent(), 1, "an opening is written blindly");
+    assert_eq!(spent(), 1, "an opening needs no read");
     let applied =
         engine.apply(&check(&pr(1), "d1", "build", CheckVerdict::Running, minute(1)), minute(1)).await.unwrap();
     assert_eq!((applied.outcome, applied.attempts, spent()), (FactOutcome::Applied, 1, 3));
     let again = engine.apply(&check(&pr(1), "d1", "build", CheckVerdict::Running, minute(1)), minute(1)).await.unwrap();
-    assert_eq!((again.outcome, spent()), (FactOutcome::Duplicate, 4), "what says nothing new costs its read");
+    assert_eq!((again.outcome, spent()), (FactOutcome::Duplicate, 4), "a duplicate costs one read");
     let unknown =
         engine.apply(&check(&pr(2), "d2", "build", CheckVerdict::Running, minute(1)), minute(1)).await.unwrap();
     assert_eq!((unknown.outcome, spent()), (FactOutcome::Ignored, 5));
@@ -67,7 +67,7 @@ async fn late_opening_finds_the_record_without_another_read() {
     let spent = engine.store().usage().usage().requests;
     let late = engine.apply(&opened(&pr(1), "d9", start()), minute(1)).await.unwrap();
     assert_eq!((late.outcome, late.attempts), (FactOutcome::Duplicate, 2));
-    assert_eq!(engine.store().usage().usage().requests - spent, 1, "the refusal brings the record along");
+    assert_eq!(engine.store().usage().usage().requests - spent, 1, "the error contains the record");
 }
 
 #[tokio::test]
@@ -109,7 +109,7 @@ async fn undelivered_effect_stays_in_the_outbox_and_is_sent_on_redelivery() {
         let page = engine.store().query(&Query { partition: shard, ..due.clone() }, minute(6)).await.unwrap();
         waiting.extend(page.rows.into_iter().map(|(key, _)| key.partition).filter(|key| key.starts_with("OUT#")));
     }
-    assert_eq!(waiting, ["OUT#acme/shop#1#sweep-run-1#0"], "after a minute the sweep finds it");
+    assert_eq!(waiting, ["OUT#acme/shop#1#sweep-run-1#0"], "the sweep finds it after a minute");
     engine.publisher().set_down(false);
     // The same fact on the earlier record: a redelivery after a crash.
     let before = stuck_again(&engine).await;
@@ -199,5 +199,5 @@ async fn terminal_records_and_events_have_a_ttl() {
     assert!(engine.load(&pr(1), minute(day)).await.unwrap().is_some());
     assert_eq!(engine.load(&pr(1), minute(day + 1)).await.unwrap(), None);
     assert_eq!(engine.store().sweep_ttl(minute(day + 1)), 1);
-    assert_eq!(log_of(&engine, 1).await.len(), 2, "the log outlasts it");
+    assert_eq!(log_of(&engine, 1).await.len(), 2, "events are kept longer");
 }

@@ -3,7 +3,7 @@
 
 use simulate::{FaultSelection, SimConfig, SimulationReport, run_seed};
 
-fn again(seed: u64, times: u32) -> SimulationReport {
+fn rerun(seed: u64, times: u32) -> SimulationReport {
     let faults = FaultSelection::named("all").unwrap().times(times);
     run_seed(&SimConfig::new(seed, 5, faults).unwrap()).unwrap().outcome
 }
@@ -11,14 +11,14 @@ fn again(seed: u64, times: u32) -> SimulationReport {
 /// `domain`: `late_hold_after_a_newer_resume_is_refused`.
 #[test]
 fn late_hold_does_not_hold_forever() {
-    let outcome = again(18, 5);
+    let outcome = rerun(18, 5);
     assert!(outcome.is_good(), "{:?}", outcome.failed);
 }
 
 /// `tests/engine`: `result_before_acceptance_ends_the_run_in_one_transaction`.
 #[test]
 fn run_accepted_and_proven_at_once_is_stored() {
-    let outcome = again(2049, 5);
+    let outcome = rerun(2049, 5);
     assert!(outcome.is_good(), "{:?}", outcome.failed);
 }
 
@@ -26,7 +26,7 @@ fn run_accepted_and_proven_at_once_is_stored() {
 #[test]
 fn build_stopped_by_suture_does_not_escalate() {
     for seed in [1130, 1165] {
-        let outcome = again(seed, 5);
+        let outcome = rerun(seed, 5);
         assert!(outcome.is_good(), "{:?}", outcome.failed);
         assert_eq!(outcome.escalated_needlessly, 0, "{:?}", outcome.needless);
     }
@@ -36,7 +36,7 @@ fn build_stopped_by_suture_does_not_escalate() {
 #[test]
 fn concurrent_branch_updates_do_not_exhaust_budgets() {
     for seed in [105, 111, 144, 146, 171, 176] {
-        let outcome = again(seed, 1);
+        let outcome = rerun(seed, 1);
         assert!(outcome.is_good(), "{:?}", outcome.failed);
         assert_eq!(outcome.escalated_needlessly, 0, "{:?}", outcome.needless);
     }

@@ -25,37 +25,42 @@ fn history() -> String {
     lines.join("\n")
 }
 
-fn told(config: &str) -> ReplayReport {
+fn replay_with(config: &str) -> ReplayReport {
     let policies = Policies::parse(config).unwrap();
     replay(events_of(&history()).unwrap(), &policies)
 }
 
 #[test]
 fn replay_with_the_same_configuration_matches_the_history() {
-    let told = told("mode = \"act\"");
-    assert!(told.prs >= 30 && told.events > 300, "{told:?}");
-    assert!(told.recorded.values().sum::<u64>() >= 10, "{told:?}");
-    assert_eq!(told.recorded, told.would, "{}", told.table());
-    assert_eq!((told.escalated_less, told.escalated_more), (0, 0), "{}", told.table());
-    assert_eq!((told.sooner.len(), told.later.len()), (0, 0), "{}", told.table());
+    let report = replay_with("mode = \"act\"");
+    assert!(report.prs >= 30 && report.events > 300, "{report:?}");
+    assert!(report.recorded.values().sum::<u64>() >= 10, "{report:?}");
+    assert_eq!(report.recorded, report.would, "{}", report.table());
+    assert_eq!((report.escalated_less, report.escalated_more), (0, 0), "{}", report.table());
+    assert_eq!((report.sooner.len(), report.later.len()), (0, 0), "{}", report.table());
 }
 
 #[test]
 fn replay_heals_sooner_with_shorter_thresholds() {
-    let short = told("mode = \"act\"\n[thresholds_minutes]\npolicy_passed = 5\nchecks_failed = 10\napproved = 3");
+    let short =
+        replay_with("mode = \"act\"\n[thresholds_minutes]\npolicy_passed = 5\nchecks_failed = 10\napproved = 3");
     assert!(!short.sooner.is_empty() && short.later.is_empty(), "{}", short.table());
     let median = short.json()["healed_sooner"]["median_minutes"].as_f64().unwrap();
     assert!((3.0..60.0).contains(&median), "{median}");
-    let long = told("mode = \"act\"\n[thresholds_minutes]\npolicy_passed = 60\nchecks_failed = 120\napproved = 45");
+    let long =
+        replay_with("mode = \"act\"\n[thresholds_minutes]\npolicy_passed = 60\nchecks_failed = 120\napproved = 45");
     assert!(long.sooner.is_empty(), "{}", long.table());
-    assert!(long.would.values().sum::<u64>() < long.recorded.values().sum(), "what ended before was left alone");
+    assert!(
+        long.would.values().sum::<u64>() < long.recorded.values().sum(),
+        "pull requests that ended before the threshold get no remedy"
+    );
 }
 
 #[test]
 fn replay_without_budget_escalates() {
-    let told = told("mode = \"act\"\n[budgets]\nrebuild = 0\nretrigger_approver_bot = 0");
-    assert!(told.escalated_more > 0 && !told.would.contains_key("rebuild"), "{}", told.table());
-    assert!(told.difference()["rebuild"] < 0, "{}", told.table());
+    let report = replay_with("mode = \"act\"\n[budgets]\nrebuild = 0\nretrigger_approver_bot = 0");
+    assert!(report.escalated_more > 0 && !report.would.contains_key("rebuild"), "{}", report.table());
+    assert!(report.difference()["rebuild"] < 0, "{}", report.table());
 }
 
 #[test]

@@ -21,7 +21,7 @@ pub(crate) async fn breaker_trips_once_and_admits_one_probe(store: &impl Store) 
     }
     let breaker = load(store, minute(6)).await.unwrap();
     let counted = minutes(store, &breaker, settings, minute(6)).await.unwrap();
-    assert_eq!(breaker.window_counts(&counted, minute(6), settings).total(), 6, "counting twice counts once");
+    assert_eq!(breaker.window_counts(&counted, minute(6), settings).total(), 6, "a repeated outcome counts once");
     let tripped = evaluate(store, settings, minute(6)).await.unwrap().unwrap();
     assert_eq!(tripped.log, "circuit breaker tripped: 67% failure rate");
     assert_eq!(evaluate(store, settings, minute(6)).await.unwrap(), None, "once per trip");
@@ -31,7 +31,7 @@ pub(crate) async fn breaker_trips_once_and_admits_one_probe(store: &impl Store) 
     );
     assert!(matches!(may_dispatch(store, &run(7), settings, minute(16)).await.unwrap(), BreakerPermit::Probe(_)));
     let refused = may_dispatch(store, &run(8), settings, minute(16)).await.unwrap();
-    assert_eq!(refused, BreakerPermit::Refused { until: minute(26) }, "there is one probe");
+    assert_eq!(refused, BreakerPermit::Refused { until: minute(26) }, "only one probe");
     assert_eq!(
         may_dispatch(store, &run(7), settings, minute(16)).await.unwrap(),
         BreakerPermit::Allowed,
@@ -41,7 +41,7 @@ pub(crate) async fn breaker_trips_once_and_admits_one_probe(store: &impl Store) 
     let closed = probe_ended(store, &run(7), ProbeOutcome::Accepted, settings, minute(17)).await.unwrap().unwrap();
     assert_eq!(closed.state, BreakerState::Closed);
     assert_eq!(may_dispatch(store, &run(8), settings, minute(17)).await.unwrap(), BreakerPermit::Allowed);
-    assert_eq!(evaluate(store, settings, minute(17)).await.unwrap(), None, "the old failures do not count again");
+    assert_eq!(evaluate(store, settings, minute(17)).await.unwrap(), None, "earlier failures are not counted again");
 }
 
 pub(crate) async fn breaker_can_be_reset_manually(store: &impl Store) {

@@ -75,12 +75,12 @@ pub(crate) async fn version_condition_rejects_other_versions(store: &impl Store)
     let key = Key::state("PR#acme/shop#1");
     let row = |version: u64| item(&[(VERSION, number(version))]);
     let error = write_one(store, put(&key, row(1), Condition::Version(0))).await.unwrap_err();
-    assert_eq!(refused(error), [Some(None)], "there is nothing to have a version");
+    assert_eq!(refused(error), [Some(None)], "there is no row");
     write_one(store, put(&key, row(1), Condition::Absent)).await.unwrap();
     write_one(store, put(&key, row(2), Condition::Version(1))).await.unwrap();
     let error = write_one(store, put(&key, row(2), Condition::Version(1))).await.unwrap_err();
     let found = refused(error)[0].clone().unwrap().unwrap();
-    assert_eq!(number_of(&found, VERSION), Some(2), "the row that was in the way comes with the refusal");
+    assert_eq!(number_of(&found, VERSION), Some(2), "the error contains the conflicting row");
     let versionless = Key::state("PR#acme/shop#2");
     write_one(store, put(&versionless, item(&[("x", text("y"))]), Condition::Always)).await.unwrap();
     assert!(write_one(store, put(&versionless, row(1), Condition::Version(0))).await.is_err());
@@ -141,7 +141,7 @@ pub(crate) async fn present_condition_rejects_missing_and_expired_rows(store: &i
         change: RowUpdate { set: set.clone(), only_if: Condition::Present, ..RowUpdate::default() },
     };
     assert_eq!(refused(write_one(store, change(&key)).await.unwrap_err()), [Some(None)]);
-    assert_eq!(store.get(&key, start()).await.unwrap(), None, "nothing was made");
+    assert_eq!(store.get(&key, start()).await.unwrap(), None, "no row was created");
     let row = item(&[(TTL, number(minute(1).as_second())), (VERSION, number(3))]);
     write_one(store, put(&key, row, Condition::Always)).await.unwrap();
     write_one(store, change(&key)).await.unwrap();
@@ -157,7 +157,7 @@ pub(crate) async fn present_condition_rejects_missing_and_expired_rows(store: &i
     write_one(store, by_version(3)).await.unwrap();
     let found = refused(write_one(store, by_version(4)).await.unwrap_err());
     assert_eq!(number_of(found[0].as_ref().unwrap().as_ref().unwrap(), VERSION), Some(3));
-    assert!(store.write(vec![change(&key)], minute(1)).await.is_err(), "its time has passed");
+    assert!(store.write(vec![change(&key)], minute(1)).await.is_err(), "it has expired");
     write_one(store, put(&other, item(&[]), Condition::Present)).await.unwrap_err();
     write_one(store, RowWrite::Delete { key: other.clone(), only_if: Condition::Present }).await.unwrap_err();
 }
@@ -175,8 +175,8 @@ pub(crate) async fn counter_restarts_after_expiry(store: &impl Store) {
     let key = Key::state("LIMIT#acme/shop#1");
     assert_eq!(store.count(&key, 1, minute(1), start()).await.unwrap(), 1);
     assert_eq!(store.count(&key, 4, minute(1), start()).await.unwrap(), 5);
-    assert_eq!(store.count(&key, 1, minute(9), start()).await.unwrap(), 6, "its time was set when it began");
-    assert_eq!(store.count(&key, 1, minute(2), minute(1)).await.unwrap(), 1, "the old one's time has passed");
+    assert_eq!(store.count(&key, 1, minute(9), start()).await.unwrap(), 6, "the TTL is set on creation");
+    assert_eq!(store.count(&key, 1, minute(2), minute(1)).await.unwrap(), 1, "the old counter has expired");
     assert_eq!(store.count(&key, -3, minute(2), minute(1)).await.unwrap(), -2);
 }
 
@@ -320,7 +320,7 @@ pub(crate) async fn lease_has_one_holder_and_expires(store: &impl Store) {
     write_one(store, take("first", minute(3))).await.unwrap();
     let error = write_one(store, take("second", minute(4))).await.unwrap_err();
     assert_eq!(text_of(refused(error)[0].as_ref().unwrap().as_ref().unwrap(), HOLDER), Some("first"));
-    assert!(store.write(vec![take("second", minute(4))], minute(2)).await.is_err(), "it was prolonged");
+    assert!(store.write(vec![take("second", minute(4))], minute(2)).await.is_err(), "it was extended");
     store.write(vec![take("second", minute(4))], minute(3)).await.unwrap();
 }
 
@@ -362,7 +362,7 @@ pub(crate) async fn index_returns_only_projected_attributes(store: &impl Store) 
     let page = store.query(&due("due-0", None, 10), start()).await.unwrap();
     let (key, entry) = &page.rows[0];
     assert_eq!((key, number_of(entry, "priority")), (&Key::state("a"), Some(5)));
-    assert!(!entry.contains_key("body"), "a list must not depend on what the index does not have");
+    assert!(!entry.contains_key("body"), "lists must use projected attributes only");
 }
 
 pub(crate) async fn query_is_bounded_by_prefix_and_end(store: &impl Store) {

@@ -36,7 +36,7 @@ pub(crate) async fn repeated_request_returns_the_stored_response(store: &impl St
     assert_eq!(
         work(claim(store, &key(), b"another", minute(day)).await.unwrap()).attempt(),
         1,
-        "after a day it is new"
+        "it expires after a day"
     );
 }
 
@@ -62,7 +62,7 @@ pub(crate) async fn failed_request_can_be_retried_three_times(store: &impl Store
         error.to_string(),
         "this request failed 3 times, the last time with: jenkins said no (3). Use a new idempotency key to retry"
     );
-    assert_eq!(work(claim(store, &key(), b"body", minute(63)).await.unwrap()).attempt(), 1, "after an hour it is new");
+    assert_eq!(work(claim(store, &key(), b"body", minute(63)).await.unwrap()).attempt(), 1, "it expires after an hour");
 }
 
 pub(crate) async fn concurrent_requests_run_once(store: &impl Store) {

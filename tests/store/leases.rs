@@ -17,14 +17,14 @@ pub(crate) async fn sweep_lease_has_one_holder(store: &impl Store) {
     assert_eq!(
         acquire_lease(store, "sweep", "b", minute(3), start()).await.unwrap(),
         taken,
-        "only the holder gives it back"
+        "only the holder can release it"
     );
     release_lease(store, "sweep", "a", start()).await.unwrap();
     assert_eq!(acquire_lease(store, "sweep", "b", minute(3), start()).await.unwrap(), LeaseResult::Held);
     assert_eq!(
         acquire_lease(store, "sweep", "c", minute(9), minute(3)).await.unwrap(),
         LeaseResult::Held,
-        "it ended by itself"
+        "it expired"
     );
 }
 
@@ -42,11 +42,11 @@ pub(crate) async fn repeated_pause_does_not_undo_a_later_unpause(store: &impl St
     assert_eq!(paused_by(store, start()).await.unwrap(), maria);
     assert_eq!(unpause(store, minute(1), minute(1)).await.unwrap(), None);
     assert_eq!(paused_by(store, minute(1)).await.unwrap(), None);
-    assert_eq!(pause(store, "maria", start(), minute(6)).await.unwrap(), None, "it is an old request");
+    assert_eq!(pause(store, "maria", start(), minute(6)).await.unwrap(), None, "an outdated request");
     assert_eq!(paused_by(store, minute(6)).await.unwrap(), None);
     let danny = Some("danny".to_owned());
     assert_eq!(pause(store, "danny", minute(7), minute(7)).await.unwrap(), danny);
-    assert_eq!(unpause(store, minute(1), minute(8)).await.unwrap(), danny, "so is this");
+    assert_eq!(unpause(store, minute(1), minute(8)).await.unwrap(), danny, "an outdated request");
     assert_eq!(paused_by(store, minute(8)).await.unwrap(), danny);
 }
 
@@ -68,13 +68,13 @@ pub(crate) async fn slots_are_limited_to_their_count(store: &impl Store) {
     };
     assert_eq!(take("a", minute(5), start()).await, SlotResult::Held);
     assert_eq!(take("b", minute(3), start()).await, SlotResult::Held);
-    assert_eq!(take("a", minute(6), start()).await, SlotResult::Held, "its own, prolonged");
+    assert_eq!(take("a", minute(6), start()).await, SlotResult::Held, "its own slot, extended");
     assert_eq!(take("c", minute(9), start()).await, SlotResult::Full { until: minute(3) });
     release_slot(store, repo.as_str(), 2, "b", start()).await.unwrap();
     release_slot(store, repo.as_str(), 2, "c", start()).await.unwrap();
     assert_eq!(take("c", minute(9), start()).await, SlotResult::Held);
     assert_eq!(take("d", minute(9), start()).await, SlotResult::Full { until: minute(6) });
-    assert_eq!(take("d", minute(9), minute(6)).await, SlotResult::Held, "one that was never given back");
+    assert_eq!(take("d", minute(9), minute(6)).await, SlotResult::Held, "an expired slot");
     assert_eq!(
         acquire_slot(store, repo.as_str(), 0, "e", minute(9), start()).await.unwrap(),
         SlotResult::Full { until: start() }

@@ -33,7 +33,7 @@ pub(crate) async fn due_query_returns_the_oldest_first(store: &impl Store) {
     assert_eq!(
         subjects,
         [&DueSubject::PullRequest(pr(3)), &effect, &run],
-        "the claimed one waits, the running one has time"
+        "the claimed record waits, and the run is not due"
     );
     assert!(!found.more);
     assert_eq!(due(store, 100, start()).await.unwrap().entries, []);
@@ -78,7 +78,7 @@ pub(crate) async fn runs_events_heads_and_vulnerabilities_are_queried(store: &im
     engine.publisher().set_down(false);
     let left = EffectId::new("acme/shop#1#sweep-run-1#0");
     assert!(engine.redeliver(&left, minute(6)).await.unwrap());
-    assert!(engine.redeliver(&left, minute(6)).await.unwrap(), "and not again");
+    assert!(engine.redeliver(&left, minute(6)).await.unwrap(), "it is not counted again");
     assert_eq!(engine.publisher().sent().len(), 1);
 }
 
@@ -95,9 +95,9 @@ pub(crate) async fn undecodable_row_is_counted_and_skipped(store: &impl Store) {
     let broken = schema::record_key(&pr(4));
     store.write(vec![put(broken.clone(), &due_0), put(Key::state("WHAT#is-this"), &due_0)], start()).await.unwrap();
     let found = due(store, 100, minute(6)).await.unwrap();
-    assert_eq!((found.entries.len(), store.usage().usage().corrupt), (4, 1), "one cannot even be named");
+    assert_eq!((found.entries.len(), store.usage().usage().corrupt), (4, 1), "one key cannot be parsed");
     let read = records(store, &[pr(1), pr(4), pr(2)], minute(6)).await.unwrap();
     assert_eq!((read.len(), store.usage().usage().corrupt), (2, 2));
     store.write(vec![schema::set_due_at(broken, minute(60), Condition::Present)], minute(6)).await.unwrap();
-    assert_eq!(due(store, 100, minute(6)).await.unwrap().entries.len(), 3, "it is not in the way every minute");
+    assert_eq!(due(store, 100, minute(6)).await.unwrap().entries.len(), 3, "it is not retried every minute");
 }

@@ -96,7 +96,7 @@ async fn pushes_to_a_busy_base_write_one_row_each() {
     }
     // One row per push, plus the daily counters once.
     assert_eq!(harness.store().usage().usage().items_written - before, 202);
-    assert_eq!(deferred_facts(&harness.sent()), [], "and nothing waits on the queue");
+    assert_eq!(deferred_facts(&harness.sent()), [], "nothing is queued");
     let request =
         platform::reconcile_request::load(harness.store(), "base:acme/shop#main", harness.now).await.unwrap().unwrap();
     assert_eq!(request.waiting().unwrap().stands_for, 200);

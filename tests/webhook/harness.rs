@@ -33,7 +33,7 @@ struct Lines(Arc<Mutex<Vec<String>>>);
 impl io::Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let line = std::str::from_utf8(bytes).unwrap().strip_suffix('\n').unwrap();
-        assert!(!line.contains('\n'), "a line is written whole, and alone");
+        assert!(!line.contains('\n'), "each write is one whole line");
         self.0.lock().unwrap().push(line.to_owned());
         Ok(bytes.len())
     }
@@ -116,7 +116,7 @@ impl Harness {
         let (parts, ()) = request.body(()).unwrap().into_parts();
         let lines = self.lines.0.lock().unwrap().len();
         let response = self.webhook.handle(&parts, body, self.now).await;
-        assert_eq!(self.lines.0.lock().unwrap().len(), lines + 1, "one line for each delivery");
+        assert_eq!(self.lines.0.lock().unwrap().len(), lines + 1, "one log line per request");
         let code = response.status().as_u16();
         let content_type = response.headers()["content-type"].to_str().unwrap();
         let json: Value = serde_json::from_str(response.body()).unwrap();

@@ -367,7 +367,7 @@ async fn push_to_a_base_enqueues_one_reconcile_request() {
         request.unwrap().waiting().unwrap().clone()
     };
     assert_eq!((waiting(&harness).await.run.as_str(), waiting(&harness).await.at), (run.as_str(), tests::minute(6)));
-    assert_eq!(harness.kinds(1).await, "PR_OPENED", "they deliver of it when it is quiet");
+    assert_eq!(harness.kinds(1).await, "PR_OPENED", "pull requests are updated after the debounce");
     harness.expect(&push("main", 6), "duplicate_ignored").await;
     let older = harness.expect(&push("main", 5), "superseded").await;
     assert_eq!(older.reason, format!("superseded by `{run}`"));
