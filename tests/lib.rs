@@ -1,10 +1,6 @@
 //! Test support besides `testbed`: sample facts, local AWS services and functions as processes.
 
-#![expect(
-    clippy::expect_used,
-    clippy::missing_panics_doc,
-    reason = "test support may stop when its own setting is wrong"
-)]
+#![expect(clippy::expect_used, clippy::missing_panics_doc, reason = "test support may panic")]
 
 pub mod lambda;
 pub mod local_aws;
@@ -168,13 +164,13 @@ impl Written {
     /// If it is not UTF-8.
     #[must_use]
     pub fn text(&self) -> String {
-        String::from_utf8(self.0.lock().expect("nobody panicked").clone()).expect("text")
+        String::from_utf8(self.0.lock().expect("a lock that is not poisoned").clone()).expect("text")
     }
 }
 
 impl std::io::Write for Written {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().expect("nobody panicked").extend_from_slice(bytes);
+        self.0.lock().expect("a lock that is not poisoned").extend_from_slice(bytes);
         Ok(bytes.len())
     }
 

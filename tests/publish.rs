@@ -1,6 +1,6 @@
 //! Publishing to AWS: messages arrive, and a rejected entry is reported as not sent.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop")]
+#![expect(clippy::unwrap_used, reason = "tests may panic")]
 
 use std::time::Duration;
 

@@ -107,7 +107,7 @@ async fn each_route_requires_its_role_and_scope() {
 #[tokio::test]
 async fn public_routes_need_no_key() {
     let harness = Harness::new();
-    let before = spent(&harness);
+    let before = store_requests(&harness);
     assert_eq!(harness.get(Caller::Anonymous, "/healthz").await.json(), json!({"status": "ok", "version": "0.1.0"}));
     assert_eq!(harness.get(Caller::Anonymous, "/api/openapi.json").await.json()["openapi"], "3.1.0");
     let page = harness.get(Caller::Anonymous, "/").await;
@@ -121,10 +121,10 @@ async fn public_routes_need_no_key() {
         let file = harness.get(Caller::Anonymous, path).await;
         assert_eq!((file.status, file.header("content-type")), (200, kind));
     }
-    assert_eq!(spent(&harness), before);
+    assert_eq!(store_requests(&harness), before);
 }
 
-fn spent(harness: &Harness<testbed::MemoryStore>) -> u64 {
+fn store_requests(harness: &Harness<testbed::MemoryStore>) -> u64 {
     use platform::store::Store as _;
     harness.store().usage().usage().requests
 }
@@ -149,8 +149,8 @@ async fn owasp_api1_objects_of_another_scope_are_not_found() {
     assert_eq!((&results["results"][0]["status"], &results["results"][1]["status"]), (&json!(404), &json!(202)));
     assert_eq!(harness.publisher().sent().iter().filter(|message| message.id.starts_with("cmd:")).count(), 1);
     // Sweeps name pull requests of all repositories: only unscoped callers and the requester see them.
-    let asked = harness.post(Caller::ShopAdmin, "/api/reconciler/run", r#"{"repo":"shop"}"#).await.json();
-    let path = format!("/api/runs/{}", asked["run_id"].as_str().unwrap());
+    let accepted = harness.post(Caller::ShopAdmin, "/api/reconciler/run", r#"{"repo":"shop"}"#).await.json();
+    let path = format!("/api/runs/{}", accepted["run_id"].as_str().unwrap());
     assert_eq!(harness.get(Caller::ShopAdmin, &path).await.json()["state"], "pending");
     assert_eq!(harness.get(Caller::WebViewer, &path).await.status, 404);
     assert_eq!(harness.get(Caller::WebViewer, "/api/runs").await.json()["runs"], json!([]));
@@ -163,7 +163,7 @@ async fn owasp_api2_only_a_valid_key_authenticates_and_a_wrong_one_reads_nothing
     let harness = Harness::new();
     seed_records(&harness).await;
     let key = harness.key(Caller::Admin).unwrap().to_owned();
-    let before = spent(&harness);
+    let before = store_requests(&harness);
     let with = |name: &'static str, value: String| {
         let request = http::Request::builder().uri("/api/overview").header(name, value);
         harness.send(Caller::Anonymous, request.body(bytes::Bytes::new()).unwrap())
@@ -183,7 +183,7 @@ async fn owasp_api2_only_a_valid_key_authenticates_and_a_wrong_one_reads_nothing
     }
     let in_query = harness.get(Caller::Anonymous, &format!("/api/overview?key={key}")).await;
     assert_eq!(in_query.status, 401);
-    assert_eq!(spent(&harness), before, "an unauthenticated request reads nothing");
+    assert_eq!(store_requests(&harness), before, "an unauthenticated request reads nothing");
     assert_eq!(with("authorization", format!("bearer {key}")).await.status, 200);
     assert!(!harness.lines.text().contains(&key), "no key is ever logged");
 }
@@ -252,10 +252,10 @@ async fn status_query_counts_against_the_rate_limit() {
         assert_eq!(harness.get(Caller::Viewer, "/api/pr/shop/1/status").await.status, 200);
     }
     for nth in 0..3 {
-        let before = spent(&harness);
+        let before = store_requests(&harness);
         let refused = harness.get(Caller::Viewer, "/api/pr/shop/1/status").await;
         assert_eq!(refused.problem(), (429, "RATE_LIMITED".to_owned()));
-        assert!(nth == 0 || spent(&harness) - before == 1, "a key over its limit costs one count");
+        assert!(nth == 0 || store_requests(&harness) - before == 1, "a key over its limit costs one count");
     }
     harness.clock.set(tests::minute(21));
     assert_eq!(harness.get(Caller::Viewer, "/api/pr/shop/1/status").await.status, 200);

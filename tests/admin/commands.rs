@@ -192,8 +192,8 @@ async fn sweep_request_is_stored_before_it_is_published() {
     let harness = Harness::new();
     seed_records(&harness).await;
     let body = r#"{"repo":"shop","pr_number":1,"dry_run":true}"#;
-    let asked = harness.post_with_key(Caller::Operator, "/api/reconciler/run", body, Some("s1")).await.json();
-    let id = asked["run_id"].as_str().unwrap();
+    let accepted = harness.post_with_key(Caller::Operator, "/api/reconciler/run", body, Some("s1")).await.json();
+    let id = accepted["run_id"].as_str().unwrap();
     let run = harness.get(Caller::Viewer, &format!("/api/runs/{id}")).await.json();
     assert_eq!(
         (&run["state"], &run["kind"], &run["requested_by"]),

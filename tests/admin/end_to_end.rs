@@ -49,9 +49,9 @@ fn messages(harness: &Shared) -> Vec<String> {
 #[tokio::test]
 async fn api_command_runs_once_despite_redelivery() {
     let (testbed, harness, pr, path) = set_up().await;
-    let asked =
+    let accepted =
         harness.post(Caller::Operator, &format!("{path}/command"), r#"{"command":"/hold","args":"a freeze"}"#).await;
-    assert_eq!(asked.status, 202, "{}", asked.text);
+    assert_eq!(accepted.status, 202, "{}", accepted.text);
     let sent = messages(&harness);
     for n in 0..2 {
         let handled = testbed.bridge.handle(&format!("m{n}"), &sent[0]).await.unwrap();
@@ -65,7 +65,7 @@ async fn api_command_runs_once_despite_redelivery() {
         status["history"].as_array().unwrap().iter().filter(|event| event["kind"] == "COMMAND_RECEIVED").collect();
     assert_eq!(
         (received.len(), &received[0]["by"], &received[0]["id"]),
-        (1, &json!("operator"), &asked.json()["command_id"])
+        (1, &json!("operator"), &accepted.json()["command_id"])
     );
     assert_eq!((&status["held"], &status["why"]), (&json!(true), &json!("Held by operator: a freeze.")));
     assert!(status["commands"].as_array().unwrap().iter().any(|command| command["command"] == "/resume"));
@@ -88,8 +88,8 @@ async fn escalated_pull_request_is_resumed_by_the_api() {
     harness.clock.set(testbed.now());
     let status = harness.get(Caller::Operator, &format!("{path}/status")).await.json();
     assert!(status["blocked_reason"].as_str().is_some_and(|why| why.contains("failed")), "{status}");
-    let asked = harness.post(Caller::Operator, &format!("{path}/command"), r#"{"command":"/resume"}"#).await;
-    assert_eq!(asked.status, 202, "{}", asked.text);
+    let accepted = harness.post(Caller::Operator, &format!("{path}/command"), r#"{"command":"/resume"}"#).await;
+    assert_eq!(accepted.status, 202, "{}", accepted.text);
     let sent = messages(&harness);
     assert_eq!(sent.len(), 1, "{sent:?}");
     let handled = testbed.bridge.handle("m-resume", &sent[0]).await.unwrap();
@@ -104,8 +104,8 @@ async fn escalated_pull_request_is_resumed_by_the_api() {
 #[tokio::test]
 async fn requested_sweep_runs_in_the_reconciler_under_its_run_id() {
     let (testbed, harness, ..) = set_up().await;
-    let asked = harness.post(Caller::Operator, "/api/reconciler/run", "").await.json();
-    let id = asked["run_id"].as_str().unwrap();
+    let accepted = harness.post(Caller::Operator, "/api/reconciler/run", "").await.json();
+    let id = accepted["run_id"].as_str().unwrap();
     let sweep = sweep(&testbed, "mode = \"act\"");
     let trigger = SweepTrigger::requested(RunId::new(id), ReconcileScope::All, false, "here");
     let deadline = testbed.now() + SignedDuration::from_mins(5);
@@ -128,7 +128,7 @@ async fn requested_sweep_runs_in_the_reconciler_under_its_run_id() {
 }
 
 /// The numbers in the row of the status issue that starts with this text.
-fn shown(body: &str, begins: &str) -> Vec<u64> {
+fn issue_numbers(body: &str, begins: &str) -> Vec<u64> {
     let row = body.lines().find(|line| line.starts_with(&format!("| {begins} |")));
     let cells = row.unwrap_or_else(|| panic!("no {begins} in {body}")).split('|').skip(2);
     cells.filter_map(|cell| cell.trim().parse().ok()).collect()
@@ -159,15 +159,15 @@ async fn status_issue_shows_the_overview_counts() {
     assert_eq!(states.len(), 12);
     for state in states {
         let expected = [&state["count"], &state["stale"]].map(|number| number.as_u64().unwrap());
-        assert_eq!(shown(&body, state["state"].as_str().unwrap()), expected, "{state}");
+        assert_eq!(issue_numbers(&body, state["state"].as_str().unwrap()), expected, "{state}");
     }
     for repo in overview["repos"].as_array().unwrap() {
         let expected = ["open", "needs_person", "stale"].map(|field| repo[field].as_u64().unwrap());
-        assert_eq!(shown(&body, repo["repo"].as_str().unwrap()), expected, "{repo}");
+        assert_eq!(issue_numbers(&body, repo["repo"].as_str().unwrap()), expected, "{repo}");
     }
     let today = overview["days"].as_array().unwrap().last().unwrap();
     let expected = ["opened", "merged", "healed", "remedies", "escalated"].map(|field| today[field].as_u64().unwrap());
-    assert_eq!(shown(&body, "UTC"), expected);
+    assert_eq!(issue_numbers(&body, "UTC"), expected);
     assert!(expected[0] == 4 && expected[1] >= 1, "{today}");
 }
 

@@ -8,7 +8,7 @@ use testbed::MemoryStore;
 use tests::{claim, fact, minute, opened, pr, start};
 
 use crate::harness::{Caller, Harness, Options};
-use crate::{flaky, seed_records};
+use crate::{failed_check, seed_records};
 
 async fn explain(harness: &Harness<MemoryStore>, number: u64, query: &str) -> Value {
     let response = harness.get(Caller::Operator, &format!("/api/pr/shop/{number}/explain{query}")).await;
@@ -79,7 +79,7 @@ async fn explain_names_spent_budget_hold_escalation_and_observe_mode() {
     // Three failed rebuilds.
     let mut at = 10;
     for n in 1..=3 {
-        harness.apply_fact(&flaky(&pr(1), &format!("f{n}"), at)).await;
+        harness.apply_fact(&failed_check(&pr(1), &format!("f{n}"), at)).await;
         at += 60;
         let claimed = claim(engine, &pr(1), &format!("run-{n}"), minute(at)).await;
         engine.apply(&claimed, minute(at)).await.unwrap();

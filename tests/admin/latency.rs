@@ -10,9 +10,9 @@ use tests::{check, minute, opened, pr, start};
 use crate::harness::{Caller, Harness, Options};
 
 /// Measured requests per variant.
-const TIMES: usize = 200;
+const SAMPLES: usize = 200;
 /// Warm-up requests, not measured.
-const WARM: usize = 20;
+const WARMUP: usize = 20;
 
 fn p99(mut times: Vec<Duration>) -> Duration {
     times.sort_unstable();
@@ -60,11 +60,11 @@ async fn status_costs_little_more_than_reading_its_rows() {
         assert_eq!(response.status, 200);
     };
     let (mut single, mut by_hand, mut status) = (Vec::new(), Vec::new(), Vec::new());
-    for n in 0..TIMES + WARM {
+    for n in 0..SAMPLES + WARMUP {
         // Advance a minute per hundred requests, so that the key's rate limit does not apply.
         harness.clock.set(minute(80 + i64::try_from(n / 100).unwrap()));
         let times = [timed(&query).await, timed(&rows).await, timed(&ask).await];
-        if n >= WARM {
+        if n >= WARMUP {
             single.push(times[0]);
             by_hand.push(times[1]);
             status.push(times[2]);

@@ -1,6 +1,6 @@
 //! The admin function: access, refusals, responses and their cost.
 
-#![expect(clippy::unwrap_used, clippy::panic, clippy::wildcard_enum_match_arm, reason = "a test may stop")]
+#![expect(clippy::unwrap_used, clippy::panic, clippy::wildcard_enum_match_arm, reason = "tests may panic")]
 
 mod access;
 mod commands;
@@ -28,7 +28,7 @@ fn web(number: u64) -> PrId {
 }
 
 /// A check of head `a` that fails with a network error.
-fn flaky(pr: &PrId, id: &str, minutes: i64) -> domain::event::Fact {
+fn failed_check(pr: &PrId, id: &str, minutes: i64) -> domain::event::Fact {
     let check = domain::signals::CheckReport {
         name: "build".to_owned(),
         kind: CheckKind::Run,
@@ -45,7 +45,7 @@ fn flaky(pr: &PrId, id: &str, minutes: i64) -> domain::event::Fact {
 /// Two repositories: `acme/shop` with #1 (failed), #2 (just opened) and #3 (merged), `acme/web` with #1 (just opened).
 async fn seed_records<S: Store + 'static>(harness: &Harness<S>) {
     harness.apply_fact(&opened(&pr(1), "d1", start())).await;
-    harness.apply_fact(&flaky(&pr(1), "d2", 3)).await;
+    harness.apply_fact(&failed_check(&pr(1), "d2", 3)).await;
     harness.apply_fact(&opened(&pr(2), "d3", minute(2))).await;
     for mut fact in tests::typical_life(&pr(3)) {
         fact.id = domain::id::EventId::new(format!("life-{}", fact.id));

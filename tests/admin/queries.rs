@@ -12,12 +12,12 @@ use tests::{check, claim, fact, minute, opened, pr};
 use crate::harness::{Caller, Harness, Options};
 use crate::{seed_records, web};
 
-fn lane<'a>(overview: &'a Value, state: &str) -> &'a Value {
-    overview["states"].as_array().unwrap().iter().find(|lane| lane["state"] == state).unwrap()
+fn state_count<'a>(overview: &'a Value, state: &str) -> &'a Value {
+    overview["states"].as_array().unwrap().iter().find(|count| count["state"] == state).unwrap()
 }
 
 /// A remedy of #1 is claimed, accepted and proven.
-async fn healed<S: Store + 'static>(harness: &Harness<S>) {
+async fn complete_remedy<S: Store + 'static>(harness: &Harness<S>) {
     let engine = harness.admin.engine();
     let claimed = claim(engine, &pr(1), "run-1", minute(40)).await;
     engine.apply(&claimed, minute(40)).await.unwrap();
@@ -63,15 +63,18 @@ async fn check_overview<S: Store + 'static>(store: S) {
     harness.clock.set(minute(35));
     let overview = harness.get(Caller::Viewer, "/api/overview").await.json();
     let states: Vec<&str> =
-        overview["states"].as_array().unwrap().iter().map(|lane| lane["state"].as_str().unwrap()).collect();
+        overview["states"].as_array().unwrap().iter().map(|count| count["state"].as_str().unwrap()).collect();
     assert_eq!(states.len(), 12);
-    assert_eq!((&lane(&overview, "CREATED")["count"], &lane(&overview, "CREATED")["stale"]), (&json!(2), &json!(2)));
     assert_eq!(
-        lane(&overview, "CREATED")["oldest"],
+        (&state_count(&overview, "CREATED")["count"], &state_count(&overview, "CREATED")["stale"]),
+        (&json!(2), &json!(2))
+    );
+    assert_eq!(
+        state_count(&overview, "CREATED")["oldest"],
         json!({"repo": "acme/shop", "number": 2, "since": "2036-03-03T09:02:00Z"})
     );
     assert_eq!(
-        (&lane(&overview, "CHECKS_FAILED")["stale"], &lane(&overview, "MERGED")["count"]),
+        (&state_count(&overview, "CHECKS_FAILED")["stale"], &state_count(&overview, "MERGED")["count"]),
         (&json!(1), &json!(1))
     );
     let repos = json!([{"repo": "acme/shop", "open": 2, "needs_person": 0, "stale": 2},
@@ -86,7 +89,7 @@ async fn check_overview<S: Store + 'static>(store: S) {
         (&overview["breaker"]["state"], &overview["dlq"], &overview["last_sweep"]),
         (&json!("closed"), &json!(null), &json!(null))
     );
-    healed(&harness).await;
+    complete_remedy(&harness).await;
     harness.clock.set(minute(46));
     let overview = harness.get(Caller::Viewer, "/api/overview").await.json();
     let days = overview["days"].as_array().unwrap();
@@ -109,7 +112,7 @@ async fn check_overview<S: Store + 'static>(store: S) {
     let scoped = harness.get(Caller::WebViewer, "/api/overview").await;
     assert!(!scoped.text.contains("shop"), "{}", scoped.text);
     assert_eq!(
-        (&lane(&scoped.json(), "CREATED")["count"], &scoped.json()["days"][13]["opened"]),
+        (&state_count(&scoped.json(), "CREATED")["count"], &scoped.json()["days"][13]["opened"]),
         (&json!(1), &json!(1))
     );
 }
@@ -132,10 +135,10 @@ async fn overview_is_cached_for_five_seconds() {
     let first = harness.get(Caller::Viewer, "/api/overview").await.json();
     harness.apply_fact(&opened(&pr(9), "d99", minute(20))).await;
     let second = harness.get(Caller::Viewer, "/api/overview").await.json();
-    assert_eq!(lane(&first, "CREATED"), lane(&second, "CREATED"));
+    assert_eq!(state_count(&first, "CREATED"), state_count(&second, "CREATED"));
     harness.clock.set(minute(20) + jiff::SignedDuration::from_secs(5));
     let third = harness.get(Caller::Viewer, "/api/overview").await.json();
-    assert_eq!(lane(&third, "CREATED")["count"], 3);
+    assert_eq!(state_count(&third, "CREATED")["count"], 3);
 }
 
 fn numbers(page: &Value) -> Vec<(String, u64)> {
@@ -247,7 +250,7 @@ async fn check_status<S: Store + 'static>(store: S) {
         status["commands"].as_array().unwrap().iter().map(|command| command["command"].as_str().unwrap()).collect();
     assert_eq!(commands, ["/rebuild", "/update-branch", "/hold"]);
     assert_eq!(status["history"][0]["kind"], "CHECKS_FAILED");
-    healed(&harness).await;
+    complete_remedy(&harness).await;
     let status = harness.get(Caller::Viewer, "/api/pr/shop/1/status").await.json();
     assert_eq!((&status["state"], &status["commands"]), (&json!("CHECKS_PASSED"), &json!([])));
     let run = &status["runs"][0];

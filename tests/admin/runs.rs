@@ -17,14 +17,14 @@ use crate::harness::{Caller, Harness, Options};
 use crate::seed_records;
 
 /// A rebuild of #2 is claimed.
-async fn claimed(harness: &Harness<MemoryStore>) {
+async fn claim_rebuild(harness: &Harness<MemoryStore>) {
     let engine = harness.admin.engine();
     let claim = claim(engine, &pr(2), "run-1", minute(20)).await;
     engine.apply(&claim, minute(20)).await.unwrap();
 }
 
 /// Moves the run through these states, as the Car Bridge would.
-async fn moved(harness: &Harness<MemoryStore>, states: &[RunState]) {
+async fn move_run(harness: &Harness<MemoryStore>, states: &[RunState]) {
     let engine = harness.admin.engine();
     let mut run = engine.run(&RunId::new("run-1"), minute(20)).await.unwrap().unwrap();
     let loaded = run.version;
@@ -40,7 +40,7 @@ async fn moved(harness: &Harness<MemoryStore>, states: &[RunState]) {
 async fn cancelled_run_refunds_its_budget() {
     let harness = Harness::new();
     seed_records(&harness).await;
-    claimed(&harness).await;
+    claim_rebuild(&harness).await;
     let cancelled = harness.post(Caller::Operator, "/api/runs/run-1/cancel", "").await;
     assert_eq!((cancelled.status, &cancelled.json()["state"]), (202, &json!("cancelled")), "{}", cancelled.text);
     let record = harness.admin.engine().load(&pr(2), minute(20)).await.unwrap().unwrap();
@@ -54,12 +54,12 @@ async fn cancelled_run_refunds_its_budget() {
 async fn only_runs_awaiting_approval_can_be_approved_or_rejected() {
     let harness = Harness::new();
     seed_records(&harness).await;
-    claimed(&harness).await;
+    claim_rebuild(&harness).await;
     for verb in ["approve", "reject"] {
         let refused = harness.post(Caller::Admin, &format!("/api/runs/run-1/{verb}"), "").await;
         assert_eq!(refused.problem(), (409, "RUN_INVALID_TRANSITION".to_owned()), "{verb}");
     }
-    moved(&harness, &[RunState::Running, RunState::AwaitingApproval]).await;
+    move_run(&harness, &[RunState::Running, RunState::AwaitingApproval]).await;
     assert_eq!(harness.post(Caller::Operator, "/api/runs/run-1/approve", "").await.problem().0, 403);
     let sent = harness.publisher().sent().len();
     let approved = harness.post(Caller::Admin, "/api/runs/run-1/approve", "").await;
@@ -82,7 +82,7 @@ async fn only_runs_awaiting_approval_can_be_approved_or_rejected() {
 async fn cancel_ends_a_run_without_an_owning_record() {
     let harness = Harness::new();
     seed_records(&harness).await;
-    claimed(&harness).await;
+    claim_rebuild(&harness).await;
     // A user command superseded the run, and the run's final write was lost.
     let engine = harness.admin.engine();
     let news = RemedyUpdate::Dropped { why: "test".to_owned() };
@@ -101,8 +101,8 @@ async fn cancel_ends_a_run_without_an_owning_record() {
 async fn pending_sweep_is_cancelled_at_once() {
     let harness = Harness::new();
     seed_records(&harness).await;
-    let asked = harness.post(Caller::Operator, "/api/reconciler/run", "").await.json();
-    let path = format!("/api/runs/{}/cancel", asked["run_id"].as_str().unwrap());
+    let accepted = harness.post(Caller::Operator, "/api/reconciler/run", "").await.json();
+    let path = format!("/api/runs/{}/cancel", accepted["run_id"].as_str().unwrap());
     assert_eq!(harness.post(Caller::Operator, &path, "").await.json()["state"], "cancelled");
     // Cancelling a cancelled run is a no-op.
     let again = harness.post(Caller::Operator, &path, "").await;

@@ -64,13 +64,13 @@ async fn messages_past_the_deadline_return_to_the_queue() {
         (message.message_id, message.body) = (Some(format!("m{n}")), Some(good.clone()));
         batch.records.push(message);
     }
-    let (begun, reads) = (testbed.now(), std::cell::Cell::new(0));
+    let (started, reads) = (testbed.now(), std::cell::Cell::new(0));
     let now = || {
         reads.set(reads.get() + 1);
-        begun + SignedDuration::from_secs(50 * (reads.get() - 1))
+        started + SignedDuration::from_secs(50 * (reads.get() - 1))
     };
     let written = tests::Written::default();
-    let deadline = begun + SignedDuration::from_secs(110);
+    let deadline = started + SignedDuration::from_secs(110);
     let response =
         car_bridge::handle(&testbed.bridge, batch, &MetricLog::writing_to(written.clone()), now, deadline).await;
     let back: Vec<&str> = response.batch_item_failures.iter().map(|failure| failure.item_identifier.as_str()).collect();

@@ -8,7 +8,7 @@ use domain::state::State;
 use fakes::{AuditedAction, FakePrId, Fault, JenkinsReporting, RepoSettings};
 use testbed::{CallFault, Testbed};
 
-use crate::remedies::stuck;
+use crate::remedies::stuck_pr;
 
 /// A remedy to interrupt: the fault, the trigger and the expected final state.
 #[derive(Clone, Copy)]
@@ -131,7 +131,7 @@ async fn set_up(scenario: &Scenario) -> (Testbed, FakePrId, (String, String)) {
         }
     });
     let pr = match scenario.fault {
-        Some(fault) => stuck(&testbed, fault, scenario.minutes).await,
+        Some(fault) => stuck_pr(&testbed, fault, scenario.minutes).await,
         None => {
             let pr = testbed.open_and_deliver(fakes::NewPullRequest::default()).await;
             testbed.pass(scenario.minutes).await;

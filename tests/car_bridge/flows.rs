@@ -11,7 +11,7 @@ use platform::publish::queue_message::QueueMessage;
 use platform::queries;
 use testbed::{Testbed, pr_id};
 
-use crate::remedies::stuck;
+use crate::remedies::stuck_pr;
 
 async fn kinds(testbed: &Testbed, pr: &FakePrId) -> Vec<EventKind> {
     let log = queries::events(&testbed.store, &pr_id(pr), false, None, 100, testbed.now()).await.unwrap();
@@ -21,7 +21,7 @@ async fn kinds(testbed: &Testbed, pr: &FakePrId) -> Vec<EventKind> {
 #[tokio::test]
 async fn developer_rebuild_runs_before_the_reconciler() {
     let testbed = Testbed::quiet();
-    let pr = stuck(&testbed, Fault::AgentLost, 30).await;
+    let pr = stuck_pr(&testbed, Fault::AgentLost, 30).await;
     assert_eq!(testbed.record(&pr).await.state, State::ChecksFailed);
     testbed.fakes().person_comments(&pr, "danny", "/rebuild");
     testbed.fakes().advance(jiff::SignedDuration::from_secs(3));

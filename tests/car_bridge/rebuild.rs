@@ -6,9 +6,9 @@ use domain::state::State;
 use fakes::{AuditedAction, Fault, JenkinsReporting, RepoSettings};
 use testbed::Testbed;
 
-use crate::remedies::{run_state, stuck};
+use crate::remedies::{run_state, stuck_pr};
 
-fn actions() -> Testbed {
+fn actions_testbed() -> Testbed {
     Testbed::configured("mode = \"act\"\nrebuild.via = \"github\"", |settings| {
         settings.repos =
             vec![RepoSettings { reports: JenkinsReporting::Actions, ..RepoSettings::new("acme/payments") }];
@@ -21,8 +21,8 @@ fn reruns(testbed: &Testbed) -> usize {
 
 #[tokio::test]
 async fn rebuild_reruns_failed_github_actions_jobs() {
-    let testbed = actions();
-    let pr = stuck(&testbed, Fault::AgentLost, 30).await;
+    let testbed = actions_testbed();
+    let pr = stuck_pr(&testbed, Fault::AgentLost, 30).await;
     assert_eq!(testbed.record(&pr).await.state, State::ChecksFailed);
     tests::claim_in(&testbed, &pr, "run-1").await;
     let (id, body) = testbed.publisher.take_message().unwrap();
@@ -38,8 +38,8 @@ async fn rebuild_reruns_failed_github_actions_jobs() {
 
 #[tokio::test]
 async fn rebuild_is_rejected_while_the_workflow_is_running() {
-    let testbed = actions();
-    let pr = stuck(&testbed, Fault::AgentLost, 30).await;
+    let testbed = actions_testbed();
+    let pr = stuck_pr(&testbed, Fault::AgentLost, 30).await;
     // A user already reran the workflow, and its webhook has not arrived yet.
     testbed.fakes().person_reruns(&pr, "maria");
     testbed.fakes().advance(jiff::SignedDuration::from_secs(2));
@@ -52,8 +52,8 @@ async fn rebuild_is_rejected_while_the_workflow_is_running() {
 /// The worker crashed after GitHub accepted the rerun: a workflow run started since then counts as ours.
 #[tokio::test]
 async fn rebuild_recognises_its_rerun_after_a_lost_response() {
-    let testbed = actions();
-    let pr = stuck(&testbed, Fault::AgentLost, 30).await;
+    let testbed = actions_testbed();
+    let pr = stuck_pr(&testbed, Fault::AgentLost, 30).await;
     tests::claim_in(&testbed, &pr, "run-1").await;
     testbed.fakes().person_reruns(&pr, "suture[bot]");
     let handled = testbed.handle_messages().await;
@@ -70,7 +70,7 @@ async fn rebuild_of_another_apps_check_fails_and_names_the_setting() {
         settings.repos =
             vec![RepoSettings { reports: JenkinsReporting::CheckRun, ..RepoSettings::new("acme/payments") }];
     });
-    let pr = stuck(&testbed, Fault::AgentLost, 30).await;
+    let pr = stuck_pr(&testbed, Fault::AgentLost, 30).await;
     tests::claim_in(&testbed, &pr, "run-1").await;
     let handled = testbed.handle_messages().await;
     assert!(
@@ -87,7 +87,7 @@ async fn jenkins_trigger_stores_its_queue_item() {
         settings.repos =
             vec![RepoSettings { reports: JenkinsReporting::CheckRun, ..RepoSettings::new("acme/payments") }];
     });
-    let pr = stuck(&testbed, Fault::AgentLost, 30).await;
+    let pr = stuck_pr(&testbed, Fault::AgentLost, 30).await;
     tests::claim_in(&testbed, &pr, "run-1").await;
     let handled = testbed.handle_messages().await;
     assert!(matches!(&handled[..], [Ok(MessageOutcome::Done(_))]), "{handled:?}");

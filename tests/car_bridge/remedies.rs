@@ -11,11 +11,11 @@ use platform::publish::queue_message::{QueueMessage, Task};
 use testbed::{Testbed, pr_id};
 
 pub(crate) fn count(testbed: &Testbed, action: AuditedAction) -> usize {
-    testbed.fakes().audit().iter().filter(|effect| effect.action == action && ours(&effect.by)).count()
+    testbed.fakes().audit().iter().filter(|effect| effect.action == action && is_suture(&effect.by)).count()
 }
 
 /// Suture acts with its token, as Jenkins' user, or through the bus.
-fn ours(by: &str) -> bool {
+fn is_suture(by: &str) -> bool {
     by == "bus" || by.starts_with("jenkins:") || by == "suture-operator"
 }
 
@@ -24,7 +24,7 @@ pub(crate) async fn run_state(testbed: &Testbed, run: &str) -> RunState {
 }
 
 /// A pull request with this fault, after this many minutes.
-pub(crate) async fn stuck(testbed: &Testbed, fault: Fault, minutes: i64) -> FakePrId {
+pub(crate) async fn stuck_pr(testbed: &Testbed, fault: Fault, minutes: i64) -> FakePrId {
     let pr = testbed.fakes().open_pr(NewPullRequest::default());
     testbed.fakes().force(fault, &pr);
     testbed.pass(minutes).await;
@@ -43,7 +43,7 @@ async fn pull_request_without_faults_merges_unaided() {
 #[tokio::test]
 async fn rebuild_starts_checks_that_never_started() {
     let testbed = Testbed::quiet();
-    let pr = stuck(&testbed, Fault::JenkinsDeaf, 10).await;
+    let pr = stuck_pr(&testbed, Fault::JenkinsDeaf, 10).await;
     assert_eq!(testbed.record(&pr).await.state, State::Created);
     tests::claim_in(&testbed, &pr, "run-1").await;
     let handled = testbed.handle_messages().await;
@@ -63,7 +63,7 @@ async fn bot_is_retriggered_once_despite_redelivery() {
         (Fault::AutomergeAsleep, State::Approved),
     ] {
         let testbed = Testbed::quiet();
-        let pr = stuck(&testbed, fault, 120).await;
+        let pr = stuck_pr(&testbed, fault, 120).await;
         assert_eq!(testbed.record(&pr).await.state, state);
         tests::claim_in(&testbed, &pr, "run-1").await;
         let (id, body) = testbed.publisher.take_message().unwrap();
@@ -88,7 +88,7 @@ async fn bot_is_retriggered_by_label_or_comment() {
                 (listening.labels, listening.comments) = (true, true);
             }
         });
-        let pr = stuck(&testbed, Fault::ApproverAsleep, 120).await;
+        let pr = stuck_pr(&testbed, Fault::ApproverAsleep, 120).await;
         tests::claim_in(&testbed, &pr, "run-1").await;
         let handled = testbed.handle_messages().await;
         assert!(matches!(&handled[..], [Ok(MessageOutcome::Done(_))]), "{wake}: {handled:?}");
@@ -107,7 +107,7 @@ async fn bot_is_retriggered_by_label_or_comment() {
 #[tokio::test]
 async fn moved_head_cancels_the_run_and_refunds_the_budget() {
     let testbed = Testbed::quiet();
-    let pr = stuck(&testbed, Fault::JenkinsDeaf, 10).await;
+    let pr = stuck_pr(&testbed, Fault::JenkinsDeaf, 10).await;
     tests::claim_in(&testbed, &pr, "run-1").await;
     assert_eq!(testbed.record(&pr).await.retry_counts.rebuild, 1);
     testbed.fakes().person_pushes(&pr, "danny");
@@ -124,7 +124,7 @@ async fn moved_head_cancels_the_run_and_refunds_the_budget() {
 #[tokio::test]
 async fn pause_and_open_breaker_reject_claimed_runs() {
     let testbed = Testbed::quiet();
-    let pr = stuck(&testbed, Fault::JenkinsDeaf, 10).await;
+    let pr = stuck_pr(&testbed, Fault::JenkinsDeaf, 10).await;
     tests::claim_in(&testbed, &pr, "run-1").await;
     guards::pause(&testbed.store, "ops", testbed.now(), testbed.now()).await.unwrap();
     let handled = testbed.handle_messages().await;
@@ -182,7 +182,7 @@ async fn fifteen_pull_requests_share_two_slots() {
             let pending =
                 testbed.bridge.engine().run(&run, testbed.now()).await.unwrap().unwrap().state == RunState::Pending;
             if pending {
-                testbed.publisher.enqueue(run.as_str(), &resent(&pr_id(pr), &run, &testbed));
+                testbed.publisher.enqueue(run.as_str(), &rebuild_message(&pr_id(pr), &run, &testbed));
             }
         }
         let handled = testbed.handle_messages().await;
@@ -197,7 +197,7 @@ async fn fifteen_pull_requests_share_two_slots() {
     }
 }
 
-fn resent(pr: &PrId, run: &RunId, testbed: &Testbed) -> QueueMessage {
+fn rebuild_message(pr: &PrId, run: &RunId, testbed: &Testbed) -> QueueMessage {
     QueueMessage::Command(CommandMessage {
         v: MessageVersion,
         pr_number: pr.number,
@@ -336,12 +336,12 @@ async fn update_branch_rejects_current_head_and_fails_on_conflict() {
 #[tokio::test]
 async fn recheck_sod_publishes_one_sod_check_request() {
     let testbed = Testbed::quiet();
-    let pr = stuck(&testbed, Fault::SodTiming, 60).await;
+    let pr = stuck_pr(&testbed, Fault::SodTiming, 60).await;
     let record = testbed.record(&pr).await;
     assert_eq!(record.state, State::PolicyFailed, "{record:?}");
     testbed.fakes().person_comments(&pr, "maria", "/recheck-sod");
     testbed.pass(120).await;
     assert_eq!(testbed.record(&pr).await.state, State::Merged);
-    let asked: Vec<String> = testbed.fakes().audit_by("bus").map(|effect| effect.detail.clone()).collect();
-    assert!(asked.len() == 1 && asked[0].contains("SodCheckRequested"), "{asked:?}");
+    let requests: Vec<String> = testbed.fakes().audit_by("bus").map(|effect| effect.detail.clone()).collect();
+    assert!(requests.len() == 1 && requests[0].contains("SodCheckRequested"), "{requests:?}");
 }

@@ -10,19 +10,19 @@ use platform::guards;
 use platform::publish::queue_message::{IssueUpdate, ManagedIssue, PullRequestRequest, QueueMessage, Task};
 use testbed::{CallFault, Testbed, pr_id};
 
-async fn open() -> (Testbed, FakePrId, PrId) {
+async fn open_pr() -> (Testbed, FakePrId, PrId) {
     let testbed = Testbed::as_app("mode = \"act\"");
     let pr = testbed.open_and_deliver(NewPullRequest::default()).await;
     let id = pr_id(&pr);
     (testbed, pr, id)
 }
 
-async fn handled(testbed: &Testbed, task: &Task) -> MessageOutcome {
+async fn handle_task(testbed: &Testbed, task: &Task) -> MessageOutcome {
     let body = QueueMessage::Chore(task.clone()).to_json().unwrap();
     testbed.bridge.handle("m1", &body).await.unwrap()
 }
 
-fn done(testbed: &Testbed, action: AuditedAction) -> usize {
+fn count_actions(testbed: &Testbed, action: AuditedAction) -> usize {
     testbed.fakes().audit_by("suture[bot]").filter(|effect| effect.action == action).count()
 }
 
@@ -35,29 +35,32 @@ fn check_run(testbed: &Testbed, pr: &FakePrId, title: &str, summary: &str, as_of
 
 #[tokio::test]
 async fn reaction_is_added_once() {
-    let (testbed, pr, id) = open().await;
+    let (testbed, pr, id) = open_pr().await;
     let comment = testbed.fakes().person_comments(&pr, "maria", "hello").unwrap();
     let task = Task::React { repo: id.repo.clone(), subject: format!("IC_{comment}"), reaction: Reaction::Rocket };
     for _ in 0..2 {
-        assert!(matches!(handled(&testbed, &task).await, MessageOutcome::Done(_)));
+        assert!(matches!(handle_task(&testbed, &task).await, MessageOutcome::Done(_)));
     }
-    assert_eq!(done(&testbed, AuditedAction::ReactionAdded), 1);
+    assert_eq!(count_actions(&testbed, AuditedAction::ReactionAdded), 1);
     let gone = Task::React { repo: id.repo, subject: "IC_999999".to_owned(), reaction: Reaction::Eyes };
-    assert!(matches!(handled(&testbed, &gone).await, MessageOutcome::Failed(_)), "a deleted comment is not retried");
+    assert!(
+        matches!(handle_task(&testbed, &gone).await, MessageOutcome::Failed(_)),
+        "a deleted comment is not retried"
+    );
 }
 
 #[tokio::test]
 async fn comment_is_deduplicated_by_its_marker() {
-    let (testbed, pr, id) = open().await;
+    let (testbed, pr, id) = open_pr().await;
     let task = |marker: &str| Task::Comment {
         pr: id.clone(),
         marker: marker.to_owned(),
         text: "Suture looks after this one.".to_owned(),
         since: testbed.now() - SignedDuration::from_mins(1),
     };
-    assert!(matches!(handled(&testbed, &task("suture:hello")).await, MessageOutcome::Done(_)));
-    assert!(matches!(handled(&testbed, &task("suture:hello")).await, MessageOutcome::Noop(_)));
-    assert!(matches!(handled(&testbed, &task("suture:other")).await, MessageOutcome::Done(_)));
+    assert!(matches!(handle_task(&testbed, &task("suture:hello")).await, MessageOutcome::Done(_)));
+    assert!(matches!(handle_task(&testbed, &task("suture:hello")).await, MessageOutcome::Noop(_)));
+    assert!(matches!(handle_task(&testbed, &task("suture:other")).await, MessageOutcome::Done(_)));
     let comments: Vec<String> = testbed.fakes().comments(&pr).map(|comment| comment.body.clone()).collect();
     assert_eq!(comments.len(), 2);
     assert!(comments[0].ends_with("<!-- suture:hello -->"), "{comments:?}");
@@ -65,22 +68,25 @@ async fn comment_is_deduplicated_by_its_marker() {
 
 #[tokio::test]
 async fn check_run_is_updated_on_change_only_and_never_by_older_text() {
-    let (testbed, pr, _) = open().await;
+    let (testbed, pr, _) = open_pr().await;
     let task =
         |title: &str, summary: &str, minute: i64| check_run(&testbed, &pr, title, summary, tests::minute(minute));
-    assert!(matches!(handled(&testbed, &task("Waiting", "for Policy Bot", 1)).await, MessageOutcome::Done(_)));
+    assert!(matches!(handle_task(&testbed, &task("Waiting", "for Policy Bot", 1)).await, MessageOutcome::Done(_)));
     for minute in [1, 2] {
-        let again = handled(&testbed, &task("Waiting", "for Policy Bot", minute)).await;
+        let again = handle_task(&testbed, &task("Waiting", "for Policy Bot", minute)).await;
         assert!(matches!(again, MessageOutcome::Noop(_)), "{again:?}");
     }
-    assert!(matches!(handled(&testbed, &task("Healed", "after one rebuild", 5)).await, MessageOutcome::Done(_)));
-    let late = handled(&testbed, &task("Waiting", "for Approver Bot", 4)).await;
+    assert!(matches!(handle_task(&testbed, &task("Healed", "after one rebuild", 5)).await, MessageOutcome::Done(_)));
+    let late = handle_task(&testbed, &task("Waiting", "for Approver Bot", 4)).await;
     assert_eq!(late, MessageOutcome::Noop(format!("check run {} is newer", run_id(&testbed, &pr))));
-    let long = handled(&testbed, &task("Long", &"ä".repeat(70_000), 6)).await;
+    let long = handle_task(&testbed, &task("Long", &"ä".repeat(70_000), 6)).await;
     assert!(matches!(long, MessageOutcome::Done(_)), "{long:?}");
-    assert!(matches!(handled(&testbed, &task("Long", &"ä".repeat(70_000), 7)).await, MessageOutcome::Noop(_)));
+    assert!(matches!(handle_task(&testbed, &task("Long", &"ä".repeat(70_000), 7)).await, MessageOutcome::Noop(_)));
     assert_eq!(
-        (done(&testbed, AuditedAction::CheckRunCreated), done(&testbed, AuditedAction::CheckRunUpdated)),
+        (
+            count_actions(&testbed, AuditedAction::CheckRunCreated),
+            count_actions(&testbed, AuditedAction::CheckRunUpdated)
+        ),
         (1, 2)
     );
     let fakes = testbed.fakes();
@@ -94,7 +100,7 @@ async fn check_run_needs_an_app_and_makes_no_call_without_one() {
     let pr = testbed.open_and_deliver(NewPullRequest::default()).await;
     testbed.faults.plan(usize::MAX, CallFault::Before);
     let task = check_run(&testbed, &pr, "Waiting", "", testbed.now());
-    let handled = handled(&testbed, &task).await;
+    let handled = handle_task(&testbed, &task).await;
     assert!(matches!(&handled, MessageOutcome::Noop(why) if why.contains("need a GitHub App")), "{handled:?}");
     assert_eq!(testbed.fakes().audit_by("suture[bot]").count(), 0);
 }
@@ -120,7 +126,7 @@ fn issue(testbed: &Testbed, labels: &[&str]) -> FakePrId {
     testbed.fakes().person_writes_issue("", "maria", "Repair CVE-2026-50001", labels)
 }
 
-fn asking(testbed: &Testbed, repo: RepoName) -> Task {
+fn pull_request_task(testbed: &Testbed, repo: RepoName) -> Task {
     let issue = issue(testbed, &["pipeline/approved"]);
     let ask = PullRequestRequest {
         issue: issue.number,
@@ -133,7 +139,7 @@ fn asking(testbed: &Testbed, repo: RepoName) -> Task {
     Task::AskForPull { repo, ask: Box::new(ask) }
 }
 
-fn tending(testbed: &Testbed, repo: RepoName, since: Timestamp) -> Task {
+fn issue_update_task(testbed: &Testbed, repo: RepoName, since: Timestamp) -> Task {
     let issue = issue(testbed, &["pipeline/discovered"]);
     let tending = IssueUpdate {
         issue: issue.number,
@@ -152,7 +158,7 @@ fn tending(testbed: &Testbed, repo: RepoName, since: Timestamp) -> Task {
 /// Simulation seed 435 with five pull requests: two workers looked for the comment before either had posted it.
 #[tokio::test]
 async fn concurrent_workers_post_once() {
-    let (testbed, pr, id) = open().await;
+    let (testbed, pr, id) = open_pr().await;
     let since = testbed.now();
     let shown = check_run(&testbed, &pr, "Waiting", "for Policy Bot", since);
     let issue = Box::new(managed_issue("All is well.", testbed.now()));
@@ -166,12 +172,12 @@ async fn concurrent_workers_post_once() {
     {
         let body = QueueMessage::Chore(task.clone()).to_json().unwrap();
         let both = tokio::join!(testbed.bridge.handle("m1", &body), testbed.bridge.handle("m1", &body));
-        assert_eq!(done(&testbed, action), 1, "{action:?}: {both:?}");
+        assert_eq!(count_actions(&testbed, action), 1, "{action:?}: {both:?}");
         // The deferred message comes back and finds the comment.
         testbed.fakes().advance(SignedDuration::from_mins(7));
         testbed.handle_messages().await;
         assert!(matches!(testbed.bridge.handle("m1", &body).await, Ok(MessageOutcome::Noop(_))));
-        assert_eq!(done(&testbed, action), 1, "{action:?}");
+        assert_eq!(count_actions(&testbed, action), 1, "{action:?}");
     }
 }
 
@@ -181,7 +187,7 @@ async fn failed_task_releases_its_lease_for_the_retry() {
     let mut points = 0;
     for kind in 0..3 {
         for call in 1.. {
-            let (testbed, pr, id) = open().await;
+            let (testbed, pr, id) = open_pr().await;
             let since = testbed.now();
             let shown = check_run(&testbed, &pr, "Waiting", "for Policy Bot", since);
             let issue = Box::new(managed_issue("All is well.", testbed.now()));
@@ -209,7 +215,7 @@ async fn failed_task_releases_its_lease_for_the_retry() {
                 matches!(again, Ok(MessageOutcome::Done(_) | MessageOutcome::Noop(_) | MessageOutcome::Deferred(_))),
                 "{at}"
             );
-            assert_eq!(done(&testbed, action), 1, "{at}");
+            assert_eq!(count_actions(&testbed, action), 1, "{at}");
         }
     }
     assert!(points > 9, "{points}");
@@ -217,7 +223,7 @@ async fn failed_task_releases_its_lease_for_the_retry() {
 
 #[tokio::test]
 async fn concurrent_messages_open_one_issue() {
-    let (testbed, _, id) = open().await;
+    let (testbed, _, id) = open_pr().await;
     let issue = Box::new(managed_issue("All is well.", testbed.now()));
     let body = QueueMessage::Chore(Task::Issue { repo: id.repo, issue }).to_json().unwrap();
     let (one, other) = tokio::join!(testbed.bridge.handle("m1", &body), testbed.bridge.handle("m2", &body));
@@ -226,7 +232,7 @@ async fn concurrent_messages_open_one_issue() {
     testbed.fakes().advance(SignedDuration::from_mins(7));
     testbed.handle_messages().await;
     assert_eq!(
-        (done(&testbed, AuditedAction::IssueOpened), done(&testbed, AuditedAction::IssuePinned)),
+        (count_actions(&testbed, AuditedAction::IssueOpened), count_actions(&testbed, AuditedAction::IssuePinned)),
         (1, 1),
         "{both:?}"
     );
@@ -234,35 +240,39 @@ async fn concurrent_messages_open_one_issue() {
 
 #[tokio::test]
 async fn managed_issue_is_edited_on_change_only_and_never_by_older_text() {
-    let (testbed, _, id) = open().await;
+    let (testbed, _, id) = open_pr().await;
     let task = |body: &str, minute: i64| Task::Issue {
         repo: id.repo.clone(),
         issue: Box::new(managed_issue(body, tests::minute(minute))),
     };
-    assert!(matches!(handled(&testbed, &task("All is well.", 1)).await, MessageOutcome::Done(_)));
-    assert!(matches!(handled(&testbed, &task("All is well.", 2)).await, MessageOutcome::Noop(_)));
-    assert!(matches!(handled(&testbed, &task("Two are stuck.", 5)).await, MessageOutcome::Done(_)));
+    assert!(matches!(handle_task(&testbed, &task("All is well.", 1)).await, MessageOutcome::Done(_)));
+    assert!(matches!(handle_task(&testbed, &task("All is well.", 2)).await, MessageOutcome::Noop(_)));
+    assert!(matches!(handle_task(&testbed, &task("Two are stuck.", 5)).await, MessageOutcome::Done(_)));
     assert!(
-        matches!(handled(&testbed, &task("One is stuck.", 4)).await, MessageOutcome::Noop(_)),
+        matches!(handle_task(&testbed, &task("One is stuck.", 4)).await, MessageOutcome::Noop(_)),
         "a newer body was written"
     );
     let once = Task::Issue {
         repo: id.repo.clone(),
         issue: Box::new(ManagedIssue { kept: false, ..managed_issue("Down.", tests::minute(9)) }),
     };
-    assert!(matches!(handled(&testbed, &once).await, MessageOutcome::Noop(_)), "a write-once issue is not edited");
+    assert!(matches!(handle_task(&testbed, &once).await, MessageOutcome::Noop(_)), "a write-once issue is not edited");
     let fakes = testbed.fakes();
     let ours: Vec<_> = fakes.issues().map(|(_, issue)| issue.clone()).collect();
     assert_eq!((ours.len(), ours[0].pinned, ours[0].labels.len()), (1, true, 2));
     assert!(ours[0].body.contains("Two are stuck.") && ours[0].body.ends_with("<!-- suture:status -->"), "{ours:?}");
     drop(fakes);
-    assert_eq!((done(&testbed, AuditedAction::IssueEdited), done(&testbed, AuditedAction::IssuePinned)), (1, 1));
+    assert_eq!(
+        (count_actions(&testbed, AuditedAction::IssueEdited), count_actions(&testbed, AuditedAction::IssuePinned)),
+        (1, 1)
+    );
 }
 
 #[tokio::test]
 async fn issue_task_skips_moved_held_or_answered_issues() {
-    let (testbed, _, id) = open().await;
-    let (ask, tend) = (asking(&testbed, id.repo.clone()), tending(&testbed, id.repo.clone(), testbed.now()));
+    let (testbed, _, id) = open_pr().await;
+    let (ask, tend) =
+        (pull_request_task(&testbed, id.repo.clone()), issue_update_task(&testbed, id.repo.clone(), testbed.now()));
     let places: Vec<FakePrId> = testbed.fakes().issues().map(|(place, _)| place).collect();
     {
         let mut fakes = testbed.fakes();
@@ -271,7 +281,7 @@ async fn issue_task_skips_moved_held_or_answered_issues() {
         fakes.person_labels_issue(&places[1], "maria", "pipeline/discovered", false);
     }
     for task in [&ask, &tend] {
-        let left = handled(&testbed, task).await;
+        let left = handle_task(&testbed, task).await;
         assert!(matches!(left, MessageOutcome::Noop(_)), "{left:?}");
     }
     assert_eq!(testbed.fakes().audit_by("suture[bot]").count(), 0);
@@ -279,7 +289,7 @@ async fn issue_task_skips_moved_held_or_answered_issues() {
     // paused.
     testbed.fakes().person_labels_issue(&places[0], "maria", "suture/hold", false);
     guards::pause(&testbed.store, "maria", testbed.now(), testbed.now()).await.unwrap();
-    assert!(matches!(handled(&testbed, &ask).await, MessageOutcome::Noop(_)));
+    assert!(matches!(handle_task(&testbed, &ask).await, MessageOutcome::Noop(_)));
     guards::unpause(&testbed.store, testbed.now(), testbed.now()).await.unwrap();
     testbed
         .open_and_deliver(NewPullRequest {
@@ -287,18 +297,18 @@ async fn issue_task_skips_moved_held_or_answered_issues() {
             ..NewPullRequest::default()
         })
         .await;
-    let left = handled(&testbed, &ask).await;
+    let left = handle_task(&testbed, &ask).await;
     assert!(matches!(&left, MessageOutcome::Noop(why) if why.contains("is open for CVE-2026-50001")), "{left:?}");
     assert_eq!(testbed.fakes().audit_by("bus").count(), 0);
 }
 
 #[tokio::test]
 async fn issue_task_never_removes_user_labels() {
-    let (testbed, _, id) = open().await;
-    let task = tending(&testbed, id.repo, testbed.now());
+    let (testbed, _, id) = open_pr().await;
+    let task = issue_update_task(&testbed, id.repo, testbed.now());
     let place = testbed.fakes().issues().next().unwrap().0;
     testbed.fakes().person_labels_issue(&place, "maria", "suture/priority-p0", true);
-    assert!(matches!(handled(&testbed, &task).await, MessageOutcome::Done(_)));
+    assert!(matches!(handle_task(&testbed, &task).await, MessageOutcome::Done(_)));
     let fakes = testbed.fakes();
     let issue = fakes.issue(&place).unwrap();
     assert_eq!((issue.open, issue.state_reason.as_deref()), (false, Some("not_planned")));
@@ -312,7 +322,7 @@ async fn task_runs_once_when_interrupted_at_any_call() {
     for what in ["react", "comment", "check run", "issue", "ask", "tend"] {
         for how in CallFault::CRASHES {
             for call in 1.. {
-                let (testbed, pr, id) = open().await;
+                let (testbed, pr, id) = open_pr().await;
                 let comment = testbed.fakes().person_comments(&pr, "maria", "hello").unwrap();
                 let (repo, since) = (id.repo.clone(), testbed.now() - SignedDuration::from_mins(1));
                 let (task, action) = match what {
@@ -328,8 +338,8 @@ async fn task_runs_once_when_interrupted_at_any_call() {
                         Task::Issue { repo, issue: Box::new(managed_issue("All is well.", since)) },
                         AuditedAction::IssueOpened,
                     ),
-                    "ask" => (asking(&testbed, repo), AuditedAction::LabelAdded),
-                    "tend" => (tending(&testbed, repo, since), AuditedAction::CommentCreated),
+                    "ask" => (pull_request_task(&testbed, repo), AuditedAction::LabelAdded),
+                    "tend" => (issue_update_task(&testbed, repo, since), AuditedAction::CommentCreated),
                     _ => (check_run(&testbed, &pr, "Waiting", "for Policy Bot", since), AuditedAction::CheckRunCreated),
                 };
                 let body = QueueMessage::Chore(task).to_json().unwrap();
@@ -346,7 +356,7 @@ async fn task_runs_once_when_interrupted_at_any_call() {
                     break;
                 }
                 testbed.faults.restart();
-                assert_eq!(done(&testbed, action), 1, "{what}, call {call}, {how:?}");
+                assert_eq!(count_actions(&testbed, action), 1, "{what}, call {call}, {how:?}");
                 points += 1;
             }
         }
@@ -357,16 +367,16 @@ async fn task_runs_once_when_interrupted_at_any_call() {
 
 #[tokio::test]
 async fn rate_limited_task_is_requeued() {
-    let (testbed, _, id) = open().await;
+    let (testbed, _, id) = open_pr().await;
     let until = testbed.now() + SignedDuration::from_mins(5);
     guards::set_not_before(&testbed.store, "github", until, testbed.now()).await.unwrap();
     let (marker, text) = ("suture:x".to_owned(), "Hello.".to_owned());
     let task = Task::Comment { pr: id, marker, text, since: testbed.now() };
-    assert!(matches!(handled(&testbed, &task).await, MessageOutcome::Deferred(_)));
-    assert_eq!(done(&testbed, AuditedAction::CommentCreated), 0);
+    assert!(matches!(handle_task(&testbed, &task).await, MessageOutcome::Deferred(_)));
+    assert_eq!(count_actions(&testbed, AuditedAction::CommentCreated), 0);
     let (_, waiting) = testbed.publisher.take_message().expect("a requeued message");
     assert_eq!(QueueMessage::from_json(&waiting), Ok(QueueMessage::Chore(task)));
     testbed.fakes().advance(SignedDuration::from_mins(7));
     assert!(matches!(testbed.bridge.handle("m2", &waiting).await, Ok(MessageOutcome::Done(_))));
-    assert_eq!(done(&testbed, AuditedAction::CommentCreated), 1);
+    assert_eq!(count_actions(&testbed, AuditedAction::CommentCreated), 1);
 }

@@ -6,7 +6,7 @@ use domain::state::{State, Strategy};
 use fakes::{AuditedAction, FakePrId, Fault, NewPullRequest};
 use testbed::Testbed;
 
-use crate::remedies::{count, run_state, stuck};
+use crate::remedies::{count, run_state, stuck_pr};
 
 fn suture_comments(testbed: &Testbed, pr: &FakePrId) -> Vec<String> {
     let bodies: Vec<String> = testbed.fakes().comments(pr).map(|comment| comment.body.to_string()).collect();
@@ -22,7 +22,7 @@ fn reactions(testbed: &Testbed) -> Vec<String> {
 #[tokio::test]
 async fn rebuild_comment_gets_reactions_and_spends_no_budget() {
     let testbed = Testbed::quiet();
-    let pr = stuck(&testbed, Fault::JenkinsDeaf, 10).await;
+    let pr = stuck_pr(&testbed, Fault::JenkinsDeaf, 10).await;
     testbed.fakes().person_comments(&pr, "maria", "/rebuild");
     testbed.pass(120).await;
     let record = testbed.record(&pr).await;
@@ -65,7 +65,7 @@ async fn invalid_command_is_answered_with_the_valid_ones() {
 #[tokio::test]
 async fn status_and_explain_are_answered_in_a_comment() {
     let testbed = Testbed::quiet();
-    let pr = stuck(&testbed, Fault::JenkinsDeaf, 10).await;
+    let pr = stuck_pr(&testbed, Fault::JenkinsDeaf, 10).await;
     testbed.fakes().person_comments(&pr, "danny", "/status");
     testbed.pass(1).await;
     testbed.fakes().person_comments(&pr, "danny", "/explain");
@@ -113,7 +113,7 @@ async fn hold_and_resume_set_and_clear_the_hold_flag() {
 #[tokio::test]
 async fn run_requiring_approval_waits_for_approve() {
     let testbed = Testbed::configured("mode = \"act\"\npolicy.approval_required = [\"rebuild\"]", |_| {});
-    let pr = stuck(&testbed, Fault::JenkinsDeaf, 10).await;
+    let pr = stuck_pr(&testbed, Fault::JenkinsDeaf, 10).await;
     tests::claim_in(&testbed, &pr, "run-1").await;
     let handled = testbed.handle_messages().await;
     assert!(matches!(&handled[..], [Ok(MessageOutcome::Deferred(why))] if why.contains("/approve")), "{handled:?}");

@@ -32,7 +32,7 @@ fn repo() -> RepoName {
 }
 
 /// Asserts that the fakes know every request.
-fn all_known(testbed: &Testbed) {
+fn assert_requests_known(testbed: &Testbed) {
     assert_eq!(testbed.with(|fakes| fakes.unknown_requests().to_vec()), Vec::<String>::new());
 }
 
@@ -51,7 +51,7 @@ async fn update_branch_runs_once_and_names_each_refusal() {
     testbed.with(|fakes| fakes.conflict(&pr));
     let now = head(&testbed, &pr);
     assert_eq!(testbed.github.update_branch(&id, &now).await, Ok(BranchUpdate::Conflict));
-    all_known(&testbed);
+    assert_requests_known(&testbed);
 }
 
 #[tokio::test]
@@ -72,7 +72,7 @@ async fn comment_with_a_lost_response_is_found_by_its_marker() {
     let again = testbed.github.find_comment(&id, marker, Some(since - SignedDuration::from_mins(1))).await.unwrap();
     assert_eq!(again.map(|comment| comment.id), Some(found.id));
     assert_eq!(testbed.with(|fakes| fakes.comments(&pr).filter(|one| one.body.contains(marker)).count()), 1);
-    all_known(&testbed);
+    assert_requests_known(&testbed);
 }
 
 #[tokio::test]
@@ -110,7 +110,7 @@ async fn reactions_and_labels_are_written() {
     assert_eq!(testbed.github.remove_label(&id, "needs a look").await, Ok(false));
     assert_eq!(testbed.github.remove_label(&id, "suture/hold").await, Ok(true));
     assert_eq!(testbed.github.pull(&id).await.unwrap().labels, ["codegenie"]);
-    all_known(&testbed);
+    assert_requests_known(&testbed);
 }
 
 #[tokio::test]
@@ -126,7 +126,7 @@ async fn pull_request_is_closed_once() {
     }
     let nowhere = testbed.github.pull(&PrId::new(id.repo, 999)).await;
     assert!(matches!(nowhere, Err(ApiError::NotFound { .. })));
-    all_known(&testbed);
+    assert_requests_known(&testbed);
 }
 
 #[tokio::test]
@@ -139,7 +139,7 @@ async fn permissions_match_github() {
     ] {
         assert_eq!(testbed.github.permission(&repo(), login).await, Ok(expected), "{login}");
     }
-    all_known(&testbed);
+    assert_requests_known(&testbed);
 }
 
 #[tokio::test]
@@ -161,7 +161,7 @@ async fn required_checks_come_from_protection_and_rulesets() {
         };
         let contexts = Some(names.iter().map(|&name| name.to_owned()).collect());
         assert_eq!(required, BaseRequirements { contexts, strict }, "{protection:?}");
-        all_known(&testbed);
+        assert_requests_known(&testbed);
     }
 }
 
@@ -188,7 +188,7 @@ async fn check_runs_are_created_updated_and_listed() {
     assert_eq!((found("Suture").id, found("Suture").conclusion.as_deref()), (ours, Some("neutral")));
     assert_eq!((found("lint").id, found("lint").conclusion.as_deref()), (theirs, Some("failure")));
     testbed.github.rerequest_check_run(&id.repo, ours).await.unwrap();
-    all_known(&testbed);
+    assert_requests_known(&testbed);
 }
 
 #[tokio::test]
@@ -216,7 +216,7 @@ async fn issues_are_written_found_and_pinned() {
     );
     let gone = testbed.github.issue(&repo(), 999).await;
     assert!(matches!(gone, Err(platform::transport::ApiError::NotFound { .. })), "{gone:?}");
-    all_known(&testbed);
+    assert_requests_known(&testbed);
 }
 
 #[tokio::test]
@@ -247,7 +247,7 @@ async fn app_lists_installations_and_failed_deliveries() {
     let again = again.iter().find(|delivery| delivery.guid == deliveries[0].guid).expect("a redelivery");
     testbed.with(|fakes| fakes.webhook_answered(again, 200));
     assert_eq!(testbed.github.failed_deliveries(start).await.unwrap(), []);
-    all_known(&testbed);
+    assert_requests_known(&testbed);
 }
 
 #[tokio::test]

@@ -45,7 +45,7 @@ fn pull() -> Value {
 }
 
 /// The smallest valid response to each request.
-fn least(request: &Request<bytes::Bytes>) -> Value {
+fn minimal_response(request: &Request<bytes::Bytes>) -> Value {
     let path = request.uri().path();
     let ends = |end: &str| path.ends_with(end);
     let reads = request.method() == "GET";
@@ -138,7 +138,8 @@ async fn call_everything(client: &ScriptedGitHub) -> Result<(), platform::transp
 async fn requests_conform_to_github_openapi() {
     let mut requests = Vec::new();
     for credentials in [app(), token()] {
-        let client = scripted_github(&credentials, |request| Ok(response(200, &least(&request).to_string())));
+        let client =
+            scripted_github(&credentials, |request| Ok(response(200, &minimal_response(&request).to_string())));
         call_everything(&client).await.unwrap();
         requests.extend(
             client.transport.sent().iter().filter(|sent| sent.path != "/graphql").map(

@@ -12,7 +12,7 @@ use crate::github::{head, opened};
 use crate::{response, testbed_with};
 
 /// A pull request whose first build has ended, with its job.
-fn built() -> (Testbed, fakes::FakePrId, JenkinsJob) {
+fn built_job() -> (Testbed, fakes::FakePrId, JenkinsJob) {
     let testbed = testbed_with(fakes::FakeSettings::default());
     let (pr, _, _) = opened(&testbed);
     testbed.advance(SignedDuration::from_mins(20));
@@ -21,7 +21,7 @@ fn built() -> (Testbed, fakes::FakePrId, JenkinsJob) {
 }
 
 /// A pull request whose build lost its agent, with its job.
-fn failed() -> (Testbed, fakes::FakePrId, JenkinsJob) {
+fn failed_job() -> (Testbed, fakes::FakePrId, JenkinsJob) {
     let testbed = testbed_with(fakes::FakeSettings::default());
     let (pr, _, _) = opened(&testbed);
     testbed.with(|fakes| fakes.force(Fault::AgentLost, &pr));
@@ -36,7 +36,7 @@ fn queued(testbed: &Testbed) -> usize {
 
 #[tokio::test]
 async fn build_is_triggered_polled_and_read() {
-    let (testbed, pr, job) = failed();
+    let (testbed, pr, job) = failed_job();
     let before = testbed.jenkins.builds(&job).await.unwrap();
     assert_eq!((before[0].building, before[0].result.as_deref()), (false, Some("FAILURE")));
     let log = testbed.jenkins.log_tail(&before[0].build, 4096).await.unwrap();
@@ -83,7 +83,7 @@ async fn build_is_triggered_polled_and_read() {
 
 #[tokio::test]
 async fn build_with_a_lost_response_is_found_before_a_retrigger() {
-    let (testbed, pr, job) = failed();
+    let (testbed, pr, job) = failed_job();
     let since = testbed.with(|fakes| fakes.now());
     let head = head(&testbed, &pr);
     let before = queued(&testbed);
@@ -106,7 +106,7 @@ async fn build_with_a_lost_response_is_found_before_a_retrigger() {
 
 #[tokio::test]
 async fn builds_are_replayed_parameterised_and_stopped() {
-    let (testbed, _, job) = failed();
+    let (testbed, _, job) = failed_job();
     let first = BuildRef { job: job.clone(), number: 1 };
     let queued_before = queued(&testbed);
     testbed.jenkins.replay_build(&first).await.unwrap();
@@ -131,7 +131,7 @@ async fn builds_are_replayed_parameterised_and_stopped() {
 
 #[tokio::test]
 async fn missing_build_is_none_and_unbuildable_job_is_a_conflict() {
-    let (testbed, pr, job) = built();
+    let (testbed, pr, job) = built_job();
     let nowhere = JenkinsJob::new("acme/nothing/PR-1");
     assert_eq!(testbed.jenkins.builds(&nowhere).await.unwrap(), []);
     testbed.with(|fakes| fakes.person_closes(&pr, "danny"));
@@ -142,7 +142,7 @@ async fn missing_build_is_none_and_unbuildable_job_is_a_conflict() {
 
 #[tokio::test]
 async fn unreachable_jenkins_is_retried_then_reported() {
-    let (testbed, _, job) = built();
+    let (testbed, _, job) = built_job();
     let looking = BuildQuery { job: &job, commit: None, since: testbed.with(|fakes| fakes.now()) };
     let sent = testbed.transport.count();
     for _ in 0..3 {

@@ -1,7 +1,7 @@
 //! The GitHub and Jenkins clients: conformance with GitHub's published schemas, behaviour against the fakes, and rare
 //! errors with scripted responses.
 
-#![expect(clippy::expect_used, clippy::unwrap_used, reason = "test support may stop when its own setting is wrong")]
+#![expect(clippy::expect_used, clippy::unwrap_used, reason = "test support may panic")]
 
 mod aws_timeouts;
 mod github;

@@ -96,7 +96,7 @@ async fn writes_are_spaced_by_a_second_and_reads_are_not() {
 }
 
 /// Returns `PULL` with an ETag, or 304, and the remaining rate limit.
-fn tagged(request: &http::Request<Bytes>) -> Response<Bytes> {
+fn etag_response(request: &http::Request<Bytes>) -> Response<Bytes> {
     let known = request.headers().get("if-none-match").is_some_and(|tag| tag == "\"v1\"");
     let mut answer = if known { response(304, "") } else { response(200, PULL) };
     let remaining = if known { "4999" } else { "4990" };
@@ -116,7 +116,7 @@ fn tagged(request: &http::Request<Bytes>) -> Response<Bytes> {
 
 #[tokio::test]
 async fn unchanged_response_comes_from_the_etag_cache() {
-    let client = scripted_github(&token(), |request| Ok(tagged(&request)));
+    let client = scripted_github(&token(), |request| Ok(etag_response(&request)));
     let resets_at = jiff::Timestamp::from_second(1_772_442_060).unwrap();
     let first = client.github.pull(&pr(1)).await.unwrap();
     assert_eq!(client.github.rate_limits().rest, Some(RateLimit { limit: 5000, remaining: 4990, resets_at }));
@@ -142,7 +142,8 @@ async fn unchanged_response_comes_from_the_etag_cache() {
 async fn only_small_responses_with_an_etag_are_cached() {
     for (length, etag, cached) in [(64 << 10, true, true), ((64 << 10) + 1, true, false), (400, false, false)] {
         let client = scripted_github(&token(), move |request| {
-            let mut answer = tagged(&request).map(|_| Bytes::from(PULL.to_owned() + &" ".repeat(length - PULL.len())));
+            let mut answer =
+                etag_response(&request).map(|_| Bytes::from(PULL.to_owned() + &" ".repeat(length - PULL.len())));
             if !etag {
                 answer.headers_mut().remove("etag");
             }
@@ -180,7 +181,7 @@ async fn redirect_of_a_renamed_repository_is_followed_on_the_same_host_only() {
 }
 
 /// A GitHub that issues `token-1`, `token-2`, … and accepts only the newest.
-fn gives_tokens()
+fn token_server()
 -> impl Fn(http::Request<Bytes>) -> Result<Response<Bytes>, platform::transport::BoxError> + Send + Sync {
     let given = AtomicUsize::new(0);
     move |request| {
@@ -212,7 +213,7 @@ fn gives_tokens()
 
 #[tokio::test]
 async fn app_token_is_per_installation_and_renewed_before_expiry() {
-    let client = scripted_github(&app(), gives_tokens());
+    let client = scripted_github(&app(), token_server());
     for _ in 0..3 {
         client.github.pull(&pr(1)).await.unwrap();
     }
@@ -253,7 +254,7 @@ async fn app_jwt_is_cached_for_eight_minutes() {
 
 #[tokio::test]
 async fn concurrent_requests_with_a_revoked_token_share_the_next() {
-    let client = scripted_github(&app(), gives_tokens());
+    let client = scripted_github(&app(), token_server());
     client.github.pull(&pr(1)).await.unwrap();
     // All four requests carry the first token, which is rejected for this pull request.
     let nine = pr(9);
@@ -266,7 +267,7 @@ async fn concurrent_requests_with_a_revoked_token_share_the_next() {
 
 #[tokio::test]
 async fn revoked_token_is_replaced_even_for_a_write() {
-    let client = scripted_github(&app(), gives_tokens());
+    let client = scripted_github(&app(), token_server());
     client.github.close(&pr(9)).await.unwrap();
     let pull = "PATCH /repos/acme/shop/pulls/9";
     let exchange = "POST /app/installations/5/access_tokens";
@@ -284,7 +285,7 @@ async fn revoked_token_is_replaced_even_for_a_write() {
 #[tokio::test]
 async fn concurrent_requests_share_one_token_and_stay_below_the_cap() {
     let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let answers = Arc::new(gives_tokens());
+    let answers = Arc::new(token_server());
     let (counted, highest) = (Arc::clone(&now), Arc::clone(&most));
     let transport = Transport::with_service(tower::service_fn(move |request: http::Request<Bytes>| {
         let (now, most, answers) = (Arc::clone(&counted), Arc::clone(&highest), Arc::clone(&answers));
@@ -317,7 +318,7 @@ fn invalid_private_key_is_refused_with_an_explanation() {
 }
 
 /// A client that connects to this port.
-fn real(port: u16) -> GitHub {
+fn https_client(port: u16) -> GitHub {
     let settings = GitHubSettings {
         base_url: format!("http://127.0.0.1:{port}/api/v3").parse().unwrap(),
         call_limit: Duration::from_millis(300),
@@ -341,11 +342,11 @@ async fn socket_errors_distinguish_unsent_from_timed_out() {
         std::future::pending::<()>().await;
         drop(socket);
     });
-    let error = real(port).close(&pr(1)).await.unwrap_err();
+    let error = https_client(port).close(&pr(1)).await.unwrap_err();
     assert!(error.is_transient() && error.may_have_happened(), "{error}");
     assert!(receiver.await.unwrap().starts_with("PATCH /api/v3/repos/acme/shop/pulls/1 HTTP/1.1"));
     silent.abort();
     let _ = silent.await;
-    let error = real(port).close(&pr(1)).await.unwrap_err();
+    let error = https_client(port).close(&pr(1)).await.unwrap_err();
     assert!(error.is_transient() && !error.may_have_happened(), "connection refused: {error}");
 }

@@ -20,7 +20,7 @@ use crate::{response, scripted_github, testbed_with, token};
 const BUILD: &str = "continuous-integration/jenkins/pr-merge";
 
 /// The pull requests with their node ids.
-fn named(testbed: &Testbed, prs: &[fakes::FakePrId]) -> Vec<(PrId, String)> {
+fn node_ids(testbed: &Testbed, prs: &[fakes::FakePrId]) -> Vec<(PrId, String)> {
     prs.iter().map(|pr| (id(pr), testbed.with(|fakes| fakes.pull(pr).unwrap().node_id.clone()))).collect()
 }
 
@@ -30,7 +30,7 @@ async fn snapshot(testbed: &Testbed, pr: &fakes::FakePrId) -> Result<Snapshot, S
 
 async fn snapshot_by(testbed: &Testbed, pr: &fakes::FakePrId, toml: &str) -> Result<Snapshot, SnapshotError> {
     let policies = Policies::parse(toml).unwrap();
-    let mut all = testbed.github.snapshots(&named(testbed, std::slice::from_ref(pr)), &policies).await;
+    let mut all = testbed.github.snapshots(&node_ids(testbed, std::slice::from_ref(pr)), &policies).await;
     assert_eq!(all.len(), 1);
     assert_eq!(testbed.with(|fakes| fakes.unknown_requests().to_vec()), Vec::<String>::new());
     all.remove(0).1
@@ -40,14 +40,14 @@ fn queries(testbed: &Testbed) -> usize {
     testbed.transport.lines().iter().filter(|line| *line == "POST /graphql").count()
 }
 
-fn in_repo(repo: RepoSettings) -> Testbed {
+fn testbed_with_repo(repo: RepoSettings) -> Testbed {
     testbed_with(fakes::FakeSettings { repos: vec![repo], ..fakes::FakeSettings::default() })
 }
 
 #[tokio::test]
 async fn snapshot_matches_each_lifecycle_step() {
     for protection in [ProtectionSource::Classic, ProtectionSource::Ruleset] {
-        let testbed = in_repo(RepoSettings { protection, ..RepoSettings::new("acme/payments") });
+        let testbed = testbed_with_repo(RepoSettings { protection, ..RepoSettings::new("acme/payments") });
         let pr = testbed.with(|fakes| {
             fakes.open_pr(NewPullRequest {
                 vulnerability: Some("CVE-2026-1234".to_owned()),
@@ -145,13 +145,13 @@ async fn hundred_pull_requests_take_four_queries_in_order() {
     let testbed = testbed_with(settings);
     let prs: Vec<fakes::FakePrId> =
         (0..100).map(|_| testbed.with(|fakes| fakes.open_pr(NewPullRequest::default()))).collect();
-    let named = named(&testbed, &prs);
+    let with_ids = node_ids(&testbed, &prs);
     // The first query makes GitHub compute mergeability.
-    testbed.github.snapshots(&named, &Policies::default()).await;
+    testbed.github.snapshots(&with_ids, &Policies::default()).await;
     let before = queries(&testbed);
-    let all = testbed.github.snapshots(&named, &Policies::default()).await;
+    let all = testbed.github.snapshots(&with_ids, &Policies::default()).await;
     assert_eq!(queries(&testbed) - before, 4);
-    for ((pr, _), (answered, snapshot)) in named.iter().zip(&all) {
+    for ((pr, _), (answered, snapshot)) in with_ids.iter().zip(&all) {
         assert_eq!(pr, answered);
         assert!(snapshot.is_ok(), "{pr}: {snapshot:?}");
     }
@@ -165,7 +165,7 @@ async fn oversized_query_is_halved_until_it_succeeds() {
     let testbed = testbed_with(settings);
     let prs: Vec<fakes::FakePrId> =
         (0..25).map(|_| testbed.with(|fakes| fakes.open_pr(NewPullRequest::default()))).collect();
-    let all = testbed.github.snapshots(&named(&testbed, &prs), &Policies::default()).await;
+    let all = testbed.github.snapshots(&node_ids(&testbed, &prs), &Policies::default()).await;
     let unread: Vec<_> = all.iter().filter(|(_, snapshot)| snapshot.is_err()).collect();
     assert!(unread.is_empty(), "{unread:?}");
 }
@@ -176,11 +176,11 @@ async fn missing_node_fails_only_itself() {
     let prs: Vec<fakes::FakePrId> =
         (0..6).map(|_| testbed.with(|fakes| fakes.open_pr(NewPullRequest::default()))).collect();
     testbed.with(|fakes| fakes.force_request(Fault::GraphqlPartial));
-    let all = testbed.github.snapshots(&named(&testbed, &prs), &Policies::default()).await;
+    let all = testbed.github.snapshots(&node_ids(&testbed, &prs), &Policies::default()).await;
     let unread: Vec<_> = all.iter().filter_map(|(_, snapshot)| snapshot.as_ref().err()).collect();
     assert_eq!(unread.len(), 1, "{all:?}");
     assert!(matches!(unread[0], SnapshotError::Partial { .. }), "{unread:?}");
-    let again = testbed.github.snapshots(&named(&testbed, &prs), &Policies::default()).await;
+    let again = testbed.github.snapshots(&node_ids(&testbed, &prs), &Policies::default()).await;
     assert!(again.iter().all(|(_, snapshot)| snapshot.is_ok()));
 }
 
@@ -205,7 +205,8 @@ async fn heads_are_compared_only_on_strict_bases() {
     let compared =
         |testbed: &Testbed| testbed.transport.lines().iter().filter(|line| line.contains("/compare/")).count();
     for protection in [ProtectionSource::Classic, ProtectionSource::Ruleset] {
-        let testbed = in_repo(RepoSettings { strict: true, protection, ..RepoSettings::new("acme/payments") });
+        let testbed =
+            testbed_with_repo(RepoSettings { strict: true, protection, ..RepoSettings::new("acme/payments") });
         let (pr, _, _) = opened(&testbed);
         testbed.with(|fakes| fakes.push_base("acme/payments"));
         let read = snapshot(&testbed, &pr).await.unwrap();
@@ -225,16 +226,20 @@ async fn heads_are_compared_only_on_strict_bases() {
 /// sweep's traffic.
 #[tokio::test]
 async fn heads_of_one_base_are_compared_in_one_query() {
-    let testbed = in_repo(RepoSettings { strict: true, ..RepoSettings::new("acme/payments") });
+    let testbed = testbed_with_repo(RepoSettings { strict: true, ..RepoSettings::new("acme/payments") });
     let prs: Vec<fakes::FakePrId> =
         (0..30).map(|_| testbed.with(|fakes| fakes.open_pr(NewPullRequest::default()))).collect();
     testbed.with(|fakes| fakes.push_base("acme/payments"));
-    testbed.github.snapshots(&named(&testbed, &prs), &Policies::default()).await;
-    let (before, asked) = (testbed.transport.count(), queries(&testbed));
-    let all = testbed.github.snapshots(&named(&testbed, &prs), &Policies::default()).await;
+    testbed.github.snapshots(&node_ids(&testbed, &prs), &Policies::default()).await;
+    let (before, queries_before) = (testbed.transport.count(), queries(&testbed));
+    let all = testbed.github.snapshots(&node_ids(&testbed, &prs), &Policies::default()).await;
     let behind = |(_, read): &(PrId, Result<Snapshot, SnapshotError>)| read.as_ref().unwrap().live.behind_by == Some(1);
     assert!(all.iter().all(behind), "{all:?}");
-    assert_eq!((testbed.transport.count() - before, queries(&testbed) - asked), (4, 4), "two to read, two to compare");
+    assert_eq!(
+        (testbed.transport.count() - before, queries(&testbed) - queries_before),
+        (4, 4),
+        "two to read, two to compare"
+    );
 }
 
 #[tokio::test]
@@ -246,10 +251,10 @@ async fn snapshot_reads_closed_merged_and_missing_pull_requests() {
         fakes.person_closes(&prs[0], "danny");
         fakes.person_merges(&prs[1], "maria");
     });
-    let mut named = named(&testbed, &prs);
-    named.push(("acme/payments#99".parse().unwrap(), "PR_nonsense".to_owned()));
-    named.push(("acme/payments#98".parse().unwrap(), named[2].1.clone()));
-    let all = testbed.github.snapshots(&named, &Policies::default()).await;
+    let mut with_ids = node_ids(&testbed, &prs);
+    with_ids.push(("acme/payments#99".parse().unwrap(), "PR_nonsense".to_owned()));
+    with_ids.push(("acme/payments#98".parse().unwrap(), with_ids[2].1.clone()));
+    let all = testbed.github.snapshots(&with_ids, &Policies::default()).await;
     let life = |n: usize| all[n].1.as_ref().unwrap().state.clone();
     assert!(matches!(life(0), PullRequestState::Closed { .. }));
     assert!(matches!(life(1), PullRequestState::Merged { by: Some(by), by_automerge_bot: false, .. } if by == "maria"));
@@ -267,7 +272,7 @@ async fn rate_limit_mid_query_applies_to_all_remaining() {
     testbed.github.pull(&id(&prs[0])).await.unwrap();
     testbed.with(|fakes| fakes.force_request(Fault::ApiForbidden));
     let sent = testbed.transport.count();
-    let all = testbed.github.snapshots(&named(&testbed, &prs), &Policies::default()).await;
+    let all = testbed.github.snapshots(&node_ids(&testbed, &prs), &Policies::default()).await;
     let until = all.iter().filter_map(|(_, snapshot)| snapshot.as_ref().err()?.until()).max().expect("a time");
     assert!(until > testbed.with(|fakes| fakes.now()));
     assert!(testbed.transport.count() - sent <= 2, "{:?}", testbed.transport.lines());
@@ -315,7 +320,7 @@ fn node(id: &str) -> Value {
     })
 }
 
-fn wanted(count: u64) -> Vec<(PrId, String)> {
+fn sample_prs(count: u64) -> Vec<(PrId, String)> {
     (1..=count).map(|n| (tests::pr(n), format!("PR_{n}"))).collect()
 }
 
@@ -337,7 +342,7 @@ async fn failing_pull_request_is_isolated_and_the_others_are_read() {
             let nodes: Vec<Value> = ids.iter().map(|id| node(id)).collect();
             Ok(response(200, &json!({"data": {"nodes": nodes}}).to_string()))
         });
-        let all = client.github.snapshots(&wanted(25), &Policies::default()).await;
+        let all = client.github.snapshots(&sample_prs(25), &Policies::default()).await;
         let unread: Vec<String> =
             all.iter().filter(|(_, one)| one.is_err()).map(|(pr, _)| format!("PR_{}", pr.number)).collect();
         assert_eq!(unread, [bad]);
@@ -348,19 +353,19 @@ async fn failing_pull_request_is_isolated_and_the_others_are_read() {
 #[tokio::test]
 async fn query_gives_up_while_github_is_down() {
     let down = scripted_github(&token(), |_| Ok(response(502, "")));
-    let all = down.github.snapshots(&wanted(25), &Policies::default()).await;
+    let all = down.github.snapshots(&sample_prs(25), &Policies::default()).await;
     assert!(all.iter().all(|(_, one)| matches!(one, Err(SnapshotError::Failed(ApiError::Unavailable { .. })))));
     assert!(down.transport.count() <= 8, "{}", down.transport.count());
     let slow = scripted_github(&token(), |_| {
         Ok(response(200, r#"{"data":null,"errors":[{"message":"Something went wrong while executing your query."}]}"#))
     });
-    let all = slow.github.snapshots(&wanted(4), &Policies::default()).await;
+    let all = slow.github.snapshots(&sample_prs(4), &Policies::default()).await;
     assert!(all.iter().all(|(_, one)| one.is_err()));
     let wrong = scripted_github(&token(), |_| {
         let error = json!({"message": "Field 'x' doesn't exist", "extensions": {"code": "undefinedField"}});
         Ok(response(200, &json!({"errors": [error]}).to_string()))
     });
-    let all = wrong.github.snapshots(&wanted(4), &Policies::default()).await;
+    let all = wrong.github.snapshots(&sample_prs(4), &Policies::default()).await;
     assert!(all.iter().all(|(_, one)| matches!(one, Err(SnapshotError::Failed(ApiError::Refused { .. })))));
     assert_eq!(wrong.transport.count(), 1, "an invalid query is not retried");
 }
@@ -379,7 +384,7 @@ async fn read_one(
         change(&mut one);
         Ok(response(200, &json!({"data": {"nodes": [one]}, "errors": *errors}).to_string()))
     });
-    client.github.snapshots(&wanted(1), &Policies::default()).await.remove(0).1
+    client.github.snapshots(&sample_prs(1), &Policies::default()).await.remove(0).1
 }
 
 #[tokio::test]
@@ -433,7 +438,7 @@ async fn required_checks_come_from_contexts_when_rules_are_hidden() {
         let one = json!({"__typename": "PullRequest", "commits": {"nodes": [commit]}});
         Ok(response(200, &json!({"data": {"node": one}}).to_string()))
     });
-    let read = client.github.snapshots(&wanted(1), &Policies::default()).await.remove(0).1.unwrap();
+    let read = client.github.snapshots(&sample_prs(1), &Policies::default()).await.remove(0).1.unwrap();
     assert_eq!(read.required_checks, Some(vec!["ci".to_owned()]));
     assert_eq!(read.signals.checks.len(), 2);
     assert_eq!(client.transport.count(), 2);
@@ -460,7 +465,7 @@ async fn head_missing_from_the_batch_comparison_is_compared_alone() {
         Ok(response(200, &json!({"data": {"nodes": nodes}}).to_string()))
     });
     let policies = Policies::parse("[checks]\nbehind = 'always'").unwrap();
-    let all = client.github.snapshots(&wanted(2), &policies).await;
+    let all = client.github.snapshots(&sample_prs(2), &policies).await;
     let behind: Vec<_> = all.iter().map(|(_, read)| read.as_ref().unwrap().live.behind_by).collect();
     assert_eq!((behind, client.transport.count()), (vec![Some(2), Some(3)], 3));
 }
@@ -486,7 +491,7 @@ async fn own_check_run_is_ignored_and_ids_come_from_the_path() {
             _ => response(201, r#"{"token":"t","expires_at":"2026-03-02T10:00:00Z","permissions":{}}"#),
         })
     });
-    let read = client.github.snapshots(&wanted(1), &Policies::default()).await.remove(0).1.unwrap();
+    let read = client.github.snapshots(&sample_prs(1), &Policies::default()).await.remove(0).1.unwrap();
     let checks: Vec<_> = read.signals.checks.iter().map(|one| (one.name.as_str(), one.id, one.verdict)).collect();
     assert_eq!(checks, [("Jenkins", Some(5_000_000_001), CheckVerdict::Queued)]);
     assert_eq!(read.signals.checks[0].at, "2026-03-02T09:01:00Z".parse().unwrap());

@@ -1,6 +1,6 @@
 //! Kills a process in the middle of its work: acknowledged facts are stored, and undelivered effects are sent.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop")]
+#![expect(clippy::unwrap_used, reason = "tests may panic")]
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};

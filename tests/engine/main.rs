@@ -1,6 +1,6 @@
 //! The engine: a fact is applied exactly once or reported as failed.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop")]
+#![expect(clippy::unwrap_used, reason = "tests may panic")]
 
 mod contention;
 mod failed_writes;
@@ -34,7 +34,7 @@ async fn log_of<S: Store>(engine: &Engine<S, RecordingPublisher>, number: u64) -
 }
 
 /// A pull request whose checks never started, and the diagnosis that claims a rebuild.
-async fn stuck(engine: &TestEngine) -> Fact {
+async fn open_stuck_pr(engine: &TestEngine) -> Fact {
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
     claim(engine, &pr(1), "run-1", minute(5)).await
 }
@@ -73,7 +73,7 @@ async fn late_opening_finds_the_record_without_another_read() {
 #[tokio::test]
 async fn claim_is_one_transaction_and_its_effect_is_deleted_after_delivery() {
     let engine = engine();
-    let claim = stuck(&engine).await;
+    let claim = open_stuck_pr(&engine).await;
     let applied = engine.apply(&claim, minute(5)).await.unwrap();
     assert_eq!((applied.outcome, applied.unpublished), (FactOutcome::Applied, 0));
     let sent = engine.publisher().sent();
@@ -91,7 +91,7 @@ async fn claim_is_one_transaction_and_its_effect_is_deleted_after_delivery() {
 #[tokio::test]
 async fn undelivered_effect_stays_in_the_outbox_and_is_sent_on_redelivery() {
     let engine = engine();
-    let claim = stuck(&engine).await;
+    let claim = open_stuck_pr(&engine).await;
     engine.publisher().set_down(true);
     let applied = engine.apply(&claim, minute(5)).await.unwrap();
     assert_eq!((applied.outcome, applied.unpublished), (FactOutcome::Applied, 1));
@@ -112,7 +112,7 @@ async fn undelivered_effect_stays_in_the_outbox_and_is_sent_on_redelivery() {
     assert_eq!(waiting, ["OUT#acme/shop#1#sweep-run-1#0"], "the sweep finds it after a minute");
     engine.publisher().set_down(false);
     // The same fact on the earlier record: a redelivery after a crash.
-    let before = stuck_again(&engine).await;
+    let before = repeated_fact(&engine).await;
     let again = engine.apply(&before, minute(6)).await.unwrap();
     assert_eq!((again.outcome, again.unpublished), (FactOutcome::Duplicate, 0));
     assert_eq!(engine.publisher().sent().len(), 1);
@@ -121,14 +121,14 @@ async fn undelivered_effect_stays_in_the_outbox_and_is_sent_on_redelivery() {
 }
 
 /// A new fact with the id of an applied one.
-async fn stuck_again(_: &TestEngine) -> Fact {
+async fn repeated_fact(_: &TestEngine) -> Fact {
     Fact { occurred_at: minute(5), ..check(&pr(1), "sweep-run-1", "build", CheckVerdict::Running, minute(5)) }
 }
 
 #[tokio::test]
 async fn run_update_writes_record_and_run_together() {
     let engine = engine();
-    let claim = stuck(&engine).await;
+    let claim = open_stuck_pr(&engine).await;
     engine.apply(&claim, minute(5)).await.unwrap();
     let id = RunId::new("run-1");
     let key = schema::run_key(&id);
@@ -154,7 +154,7 @@ async fn run_update_writes_record_and_run_together() {
 #[tokio::test]
 async fn result_before_acceptance_ends_the_run_in_one_transaction() {
     let engine = engine();
-    let claim = stuck(&engine).await;
+    let claim = open_stuck_pr(&engine).await;
     engine.apply(&claim, minute(5)).await.unwrap();
     let id = RunId::new("run-1");
     let run = engine.run(&id, minute(5)).await.unwrap().unwrap();

@@ -107,10 +107,10 @@ async fn typical_lifecycle_costs_two_requests_per_event_and_small_rows() {
     assert!(largest.iter().all(|(size, _)| *size <= 1024), "{largest:?}");
     // Cost of the event log's index by day: one write unit per event, since none is larger than 1 KB.
     let reading = DayQuery { day: schema::day_of(start()), backwards: false, most: 100 };
-    let (story, whole) = queries::events_of_day(engine.store(), reading, minute(60)).await.unwrap();
+    let (day_events, whole) = queries::events_of_day(engine.store(), reading, minute(60)).await.unwrap();
     let log = queries::events(engine.store(), &pr(1), false, None, 100, minute(60)).await.unwrap();
-    println!("a typical life: {} events, {} of them in the story of their day", log.entries.len(), story.len());
-    assert_eq!((log.entries.len(), story.len(), whole), (12, 8, true));
+    println!("a typical lifecycle: {} events, {} of them in the index by day", log.entries.len(), day_events.len());
+    assert_eq!((log.entries.len(), day_events.len(), whole), (12, 8, true));
 }
 
 #[tokio::test]

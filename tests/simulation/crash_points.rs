@@ -34,9 +34,9 @@ fn dashboard_actions() -> Vec<(SignedDuration, DashboardAction)> {
 }
 
 /// Crashes at every call of every lifecycle and returns the number of crash points.
-fn walk(function: FunctionName, lives: &[&str]) -> BTreeMap<String, u64> {
+fn crash_at_every_call(function: FunctionName, lifecycles: &[&str]) -> BTreeMap<String, u64> {
     let mut points = BTreeMap::new();
-    for faults in lives {
+    for faults in lifecycles {
         let plain = run_seed(&config(faults, function)).unwrap();
         assert!(plain.outcome.is_good(), "{faults}: {:?}", plain.outcome.failed);
         let calls = plain.calls.get(&function).copied().unwrap_or(0);
@@ -61,7 +61,7 @@ fn walk(function: FunctionName, lives: &[&str]) -> BTreeMap<String, u64> {
     points
 }
 
-const LIVES: [&str; 8] = [
+const LIFECYCLES: [&str; 8] = [
     "none",
     "jenkins-deaf",
     "agent-lost",
@@ -74,30 +74,30 @@ const LIVES: [&str; 8] = [
 
 #[test]
 fn webhook_survives_a_crash_at_any_call() {
-    let points = walk(FunctionName::Webhook, &LIVES[..3]);
+    let points = crash_at_every_call(FunctionName::Webhook, &LIFECYCLES[..3]);
     assert!(points.values().sum::<u64>() > 300, "{points:?}");
 }
 
 #[test]
 fn car_bridge_survives_a_crash_at_any_call() {
-    let points = walk(FunctionName::CarBridge, &LIVES[1..7]);
+    let points = crash_at_every_call(FunctionName::CarBridge, &LIFECYCLES[1..7]);
     assert!(points.values().sum::<u64>() > 150, "{points:?}");
 }
 
 #[test]
 fn reconciler_survives_a_crash_at_any_call_of_a_short_lifecycle() {
-    let points = walk(FunctionName::Reconciler, &LIVES[..4]);
+    let points = crash_at_every_call(FunctionName::Reconciler, &LIFECYCLES[..4]);
     assert!(points.values().sum::<u64>() > 1_000, "{points:?}");
 }
 
 #[test]
 fn reconciler_survives_a_crash_at_any_call_of_a_long_lifecycle() {
-    let points = walk(FunctionName::Reconciler, &LIVES[4..]);
+    let points = crash_at_every_call(FunctionName::Reconciler, &LIFECYCLES[4..]);
     assert!(points.values().sum::<u64>() > 1_500, "{points:?}");
 }
 
 #[test]
 fn admin_survives_a_crash_at_any_call() {
-    let points = walk(FunctionName::Admin, &["none", "jenkins-deaf", "policy-asleep"]);
+    let points = crash_at_every_call(FunctionName::Admin, &["none", "jenkins-deaf", "policy-asleep"]);
     assert!(points.values().sum::<u64>() > 300, "{points:?}");
 }

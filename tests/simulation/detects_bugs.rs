@@ -2,7 +2,7 @@
 
 use simulate::{FaultSelection, InjectedBug, Invariant, SimConfig, SimulationReport, run_seed};
 
-fn broken(bug: InjectedBug, faults: &str, seeds: std::ops::Range<u64>) -> SimulationReport {
+fn run_with_bug(bug: InjectedBug, faults: &str, seeds: std::ops::Range<u64>) -> SimulationReport {
     let mut total = SimulationReport::default();
     for seed in seeds {
         let config = SimConfig::new(seed, 4, FaultSelection::named(faults).unwrap()).unwrap();
@@ -13,25 +13,25 @@ fn broken(bug: InjectedBug, faults: &str, seeds: std::ops::Range<u64>) -> Simula
 
 #[test]
 fn lost_events_are_detected() {
-    let outcome = broken(InjectedBug::StoreForgets(10), "none", 1..3);
+    let outcome = run_with_bug(InjectedBug::StoreForgets(10), "none", 1..3);
     assert!(outcome.count(Invariant::LostEvent) > 0, "{}", outcome.json(0.0));
 }
 
 #[test]
 fn lost_queue_messages_are_detected() {
     // User commands go through the queue and are acknowledged.
-    let outcome = broken(InjectedBug::QueueLoses(1), "users", 1..9);
+    let outcome = run_with_bug(InjectedBug::QueueLoses(1), "users", 1..9);
     assert!(outcome.count(Invariant::LostEvent) > 0, "{}", outcome.json(0.0));
 }
 
 #[test]
 fn duplicate_effects_are_detected() {
-    let outcome = broken(InjectedBug::ActsTwice, "conflict,users", 1..9);
+    let outcome = run_with_bug(InjectedBug::ActsTwice, "conflict,users", 1..9);
     assert!(outcome.count(Invariant::DoubleEffect) > 0, "{}", outcome.json(0.0));
 }
 
 #[test]
 fn unsent_mail_is_detected() {
-    let outcome = broken(InjectedBug::MailLost, "real-test-failure", 1..9);
+    let outcome = run_with_bug(InjectedBug::MailLost, "real-test-failure", 1..9);
     assert!(outcome.count(Invariant::NotNotified) > 0, "{}", outcome.json(0.0));
 }

@@ -1,7 +1,7 @@
 //! The simulation: it is deterministic, detects injected bugs, survives every single fault and a crash at any call, and
 //! former failing seeds pass.
 
-#![expect(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test may stop and speak")]
+#![expect(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "tests may panic and print")]
 
 mod crash_points;
 mod detects_bugs;

@@ -15,10 +15,10 @@ fn response() -> StoredResponse {
     StoredResponse { status: 202, body: r#"{"command_id":"c1"}"#.to_owned() }
 }
 
-fn work(begun: ClaimResult) -> KeyClaim {
-    match begun {
+fn work(result: ClaimResult) -> KeyClaim {
+    match result {
         ClaimResult::Work(claim) => claim,
-        ClaimResult::Answered(_) | ClaimResult::Processing { .. } => panic!("{begun:?}"),
+        ClaimResult::Answered(_) | ClaimResult::Processing { .. } => panic!("{result:?}"),
     }
 }
 
@@ -70,7 +70,7 @@ pub(crate) async fn concurrent_requests_run_once(store: &impl Store) {
     let begin = || claim(store, &named, b"", start());
     let all = tokio::join!(begin(), begin(), begin(), begin(), begin(), begin());
     let all = [all.0, all.1, all.2, all.3, all.4, all.5].map(Result::unwrap);
-    assert_eq!(all.iter().filter(|begun| matches!(begun, ClaimResult::Work(_))).count(), 1);
+    assert_eq!(all.iter().filter(|result| matches!(result, ClaimResult::Work(_))).count(), 1);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The store contract, on every implementation.
 
-#![expect(clippy::unwrap_used, clippy::panic, clippy::wildcard_enum_match_arm, reason = "a test may stop")]
+#![expect(clippy::unwrap_used, clippy::panic, clippy::wildcard_enum_match_arm, reason = "tests may panic")]
 
 mod breaker;
 mod contract;
@@ -115,8 +115,8 @@ async fn consumed_capacity_is_added_up() {
 /// An unreachable endpoint and a missing table are distinguished from a refusal.
 #[tokio::test]
 async fn unreachable_and_missing_tables_are_reported() {
-    let nobody = DynamoStore::new(local_aws::client("http://127.0.0.1:9"), local_aws::fresh_names());
-    let error = nobody.get(&Key::state("a"), tests::start()).await.unwrap_err();
+    let unreachable = DynamoStore::new(local_aws::client("http://127.0.0.1:9"), local_aws::fresh_names());
+    let error = unreachable.get(&Key::state("a"), tests::start()).await.unwrap_err();
     assert!(matches!(&error, StoreError::Unavailable(why) if why.contains("dispatch failure")), "{error}");
     let dynamo = Dynoxide::in_memory().await;
     let missing = DynamoStore::new(local_aws::client(dynamo.endpoint()), local_aws::fresh_names());

@@ -12,7 +12,7 @@ use testbed::RecordingPublisher;
 use tests::{acting, check, claim, minute, opened, pr, sha, start};
 
 /// Three pull requests; the first is claimed, and its effect is undelivered.
-async fn three<S: Store>(store: &S) -> Engine<&S, RecordingPublisher> {
+async fn engine_with_three_prs<S: Store>(store: &S) -> Engine<&S, RecordingPublisher> {
     let engine = Engine::new(store, RecordingPublisher::default(), acting());
     for number in 1..=3 {
         engine.apply(&opened(&pr(number), format!("d{number}"), start()), start()).await.unwrap();
@@ -24,7 +24,7 @@ async fn three<S: Store>(store: &S) -> Engine<&S, RecordingPublisher> {
 }
 
 pub(crate) async fn due_query_returns_the_oldest_first(store: &impl Store) {
-    three(store).await;
+    engine_with_three_prs(store).await;
     let found = due(store, 100, minute(6)).await.unwrap();
     let subjects: Vec<&DueSubject> = found.entries.iter().map(|entry| &entry.subject).collect();
     assert!(found.entries.is_sorted_by_key(|entry| entry.due_at));
@@ -44,7 +44,7 @@ pub(crate) async fn due_query_returns_the_oldest_first(store: &impl Store) {
 }
 
 pub(crate) async fn repository_is_listed_by_state_and_paged(store: &impl Store) {
-    three(store).await;
+    engine_with_three_prs(store).await;
     let repo = pr(1).repo;
     let created = pull_requests(store, &repo, Some(State::Created), None, 10, minute(6)).await.unwrap();
     let numbers: Vec<u64> = created.entries.iter().map(|listed| listed.pr.number).collect();
@@ -64,7 +64,7 @@ pub(crate) async fn repository_is_listed_by_state_and_paged(store: &impl Store) 
 }
 
 pub(crate) async fn runs_events_heads_and_vulnerabilities_are_queried(store: &impl Store) {
-    let engine = three(store).await;
+    let engine = engine_with_three_prs(store).await;
     let runs = runs_of(store, Some(&pr(1)), None, 10, minute(6)).await.unwrap();
     assert_eq!(runs.entries.iter().map(|run| run.id.clone()).collect::<Vec<_>>(), [RunId::new("run-1")]);
     assert_eq!(runs_of(store, Some(&pr(2)), None, 10, minute(6)).await.unwrap().entries, []);
@@ -83,7 +83,7 @@ pub(crate) async fn runs_events_heads_and_vulnerabilities_are_queried(store: &im
 }
 
 pub(crate) async fn undecodable_row_is_counted_and_skipped(store: &impl Store) {
-    three(store).await;
+    engine_with_three_prs(store).await;
     let put = |key: Key, attributes: &[(&str, &str)]| {
         let mut item = Item::default();
         for (name, value) in attributes {

@@ -52,7 +52,7 @@ async fn pull_request_goes_from_opened_to_merged() {
 }
 
 /// All permutations of `0..count`, by Heap's algorithm.
-fn orders(count: usize) -> Vec<Vec<usize>> {
+fn permutations(count: usize) -> Vec<Vec<usize>> {
     let mut order: Vec<usize> = (0..count).collect();
     let mut all = vec![order.clone()];
     let mut turns = vec![0; count];
@@ -74,7 +74,7 @@ fn orders(count: usize) -> Vec<Vec<usize>> {
 #[tokio::test]
 async fn every_delivery_order_reaches_the_same_state() {
     let path: Vec<Delivery> = happy_path().into_iter().map(|(delivery, _)| delivery).collect();
-    let all = orders(6);
+    let all = permutations(6);
     assert_eq!(all.len(), 720);
     for order in all {
         let harness = Harness::new(CONFIG);
@@ -190,7 +190,7 @@ async fn transient_failure_heals_in_every_delivery_order() {
         status('a', POLICY, "success", "", 51),
         approval(42, 'a', 52),
     ];
-    for order in orders(healing.len()) {
+    for order in permutations(healing.len()) {
         let mut harness = Harness::new(CONFIG);
         harness.deliver(&pull(42, "opened", 'a', 0)).await;
         harness.deliver(&status('a', JENKINS, "error", "Build timed out", 2)).await;
@@ -408,8 +408,8 @@ async fn commands_are_queued_with_any_line_ending() {
     let harness = Harness::new(CONFIG);
     harness.expect(&comment(42, "/rebuild", 1), "ignored").await;
     harness.expect(&pull(42, "opened", 'a', 0), "applied").await;
-    let asked = comment(42, "Please:\r\n\r\n/hold until Monday\r\n/rebuild\r\n", 2);
-    let response = harness.expect(&asked, "command_queued").await;
+    let commands = comment(42, "Please:\r\n\r\n/hold until Monday\r\n/rebuild\r\n", 2);
+    let response = harness.expect(&commands, "command_queued").await;
     assert_eq!(response.reason, "/hold, /rebuild");
     let ids: Vec<String> = harness.sent().into_iter().map(|message| message.id).collect();
     assert_eq!(ids, ["cmd:comment-42-2#1", "cmd:comment-42-2#2"]);
@@ -417,6 +417,6 @@ async fn commands_are_queued_with_any_line_ending() {
     harness.expect(&comment(42, "<!-- suture:status -->\n/rebuild", 4), "ignored").await;
     assert_eq!(harness.sent().len(), 2);
     // A redelivery queues the same message ids, so the Car Bridge deduplicates them.
-    harness.expect(&asked, "command_queued").await;
+    harness.expect(&commands, "command_queued").await;
     assert!(harness.sent()[2..].iter().zip(&harness.sent()[..2]).all(|(again, first)| again == first));
 }

@@ -32,14 +32,14 @@ impl Rng {
         usize::try_from(self.next_u64() % count.max(1) as u64).unwrap()
     }
 
-    fn one<'a, T>(&mut self, of: &'a [T]) -> &'a T {
+    fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
         let place = self.below(of.len());
         &of[place]
     }
 }
 
 /// A value that GitHub never sends.
-fn odd(rng: &mut Rng) -> Value {
+fn odd_value(rng: &mut Rng) -> Value {
     let many = 1 + rng.below(40);
     match rng.below(16) {
         0 => Value::Null,
@@ -94,13 +94,13 @@ fn without_links(value: &Value) -> Value {
 }
 
 /// Removes one value, or replaces it with an odd value or one of another payload.
-fn break_value(rng: &mut Rng, payload: &mut Value, others: &[(String, Value)]) {
+fn mutate_value(rng: &mut Rng, payload: &mut Value, others: &[(String, Value)]) {
     let mut places = Vec::new();
     pointers(payload, "", &mut places);
     if places.is_empty() {
         return;
     }
-    let place = rng.one(&places).clone();
+    let place = rng.pick(&places).clone();
     let value = match rng.below(3) {
         0 => {
             let (parent, key) = place.rsplit_once('/').unwrap();
@@ -110,16 +110,16 @@ fn break_value(rng: &mut Rng, payload: &mut Value, others: &[(String, Value)]) {
             return;
         }
         1 => {
-            let (_, other) = rng.one(others);
+            let (_, other) = rng.pick(others);
             let mut theirs = Vec::new();
             pointers(other, "", &mut theirs);
             if theirs.is_empty() {
                 Value::Null
             } else {
-                other.pointer(rng.one(theirs.as_slice()).as_str()).cloned().unwrap()
+                other.pointer(rng.pick(theirs.as_slice()).as_str()).cloned().unwrap()
             }
         }
-        _ => odd(rng),
+        _ => odd_value(rng),
     };
     if let Some(there) = payload.pointer_mut(&place) {
         *there = value;
@@ -127,7 +127,7 @@ fn break_value(rng: &mut Rng, payload: &mut Value, others: &[(String, Value)]) {
 }
 
 /// Flips, truncates, inserts or repeats bytes.
-fn break_bytes(rng: &mut Rng, body: &mut Vec<u8>) {
+fn mutate_bytes(rng: &mut Rng, body: &mut Vec<u8>) {
     if body.is_empty() {
         return;
     }
@@ -171,17 +171,17 @@ async fn mutated_payloads_never_return_5xx() {
         if tried % PAYLOADS_PER_HARNESS == 0 {
             harness = Harness::new(CONFIG);
         }
-        let (event, payload) = rng.one(&payloads).clone();
+        let (event, payload) = rng.pick(&payloads).clone();
         let mut payload = payload;
         for _ in 0..rng.below(4) {
-            break_value(&mut rng, &mut payload, &payloads);
+            mutate_value(&mut rng, &mut payload, &payloads);
         }
         let mut body = payload.to_string().into_bytes();
         if rng.below(4) == 0 {
-            break_bytes(&mut rng, &mut body);
+            mutate_bytes(&mut rng, &mut body);
         }
         // Some payloads get another event's name or a forged signature.
-        let event = if rng.below(20) == 0 { rng.one(&payloads).0.clone() } else { event };
+        let event = if rng.below(20) == 0 { rng.pick(&payloads).0.clone() } else { event };
         let forged = rng.below(50) == 0;
         let signature = if forged { format!("sha256={}", "0".repeat(rng.below(70))) } else { sign(SECRET, &body) };
         let id = format!("d-{tried}");

@@ -13,7 +13,7 @@ const POLICY: &str = "policy-bot: main";
 const CONFIG: &str = "mode = 'act'\nchecks.required = ['continuous-integration/jenkins/pr-merge']";
 
 /// The counters of the last log line in CloudWatch's embedded metric format: name and value.
-fn counted(harness: &Harness) -> Vec<(String, u64)> {
+fn logged_counters(harness: &Harness) -> Vec<(String, u64)> {
     let line = harness.line();
     let metrics = line["_aws"]["CloudWatchMetrics"][0]["Metrics"].as_array().unwrap().clone();
     assert_eq!(line["_aws"]["CloudWatchMetrics"][0]["Namespace"], json!("Suture"));
@@ -31,11 +31,11 @@ fn counted(harness: &Harness) -> Vec<(String, u64)> {
 async fn each_outcome_increments_its_counter() {
     let harness = Harness::new("mode = 'act'\nchecks.required = ['build']\nlimits.webhooks_per_minute_per_repo = 7");
     let opened = pull(42, "opened", 'a', 0);
-    let stranger = Delivery { event: "status", ..status('f', JENKINS, "pending", "", 1) };
+    let unknown_head = Delivery { event: "status", ..status('f', JENKINS, "pending", "", 1) };
     let deliveries: Vec<(Delivery, &str)> = vec![
         (opened.clone(), "applied"),
         (opened, "duplicate"),
-        (stranger, "ignored"),
+        (unknown_head, "ignored"),
         (pull(42, "synchronize", 'b', 1), "applied"),
         (run('a', "build", Some("success"), &[42], 2), "superseded"),
         (run('b', "build", Some("success"), &[42], 3), "applied"),
@@ -46,13 +46,13 @@ async fn each_outcome_increments_its_counter() {
     ];
     for (delivery, counter) in deliveries {
         let response = harness.deliver(&delivery).await;
-        assert_eq!(counted(&harness), [(counter.to_owned(), 1)], "{}: {response:?}", delivery.id);
+        assert_eq!(logged_counters(&harness), [(counter.to_owned(), 1)], "{}: {response:?}", delivery.id);
         let line = harness.line();
         assert_eq!((&line["event"], &line["delivery"]), (&json!(delivery.event), &json!(delivery.id)));
         assert!(line["ms"].is_u64() && line["reason"].is_string() && line["repo"] == json!("acme/shop"), "{line}");
     }
     harness.request(Method::POST, "/webhook/github", &[], b"{}").await;
-    assert_eq!(counted(&harness), [("rejected".to_owned(), 1)]);
+    assert_eq!(logged_counters(&harness), [("rejected".to_owned(), 1)]);
 }
 
 #[tokio::test]
@@ -81,7 +81,7 @@ async fn policy_failure_text_sets_the_substatus() {
 }
 
 /// A pull request in MERGING.
-async fn merging() -> Harness {
+async fn merging_harness() -> Harness {
     let harness = Harness::new(CONFIG);
     harness.expect(&pull(42, "opened", 'a', 0), "applied").await;
     harness.expect(&status('a', JENKINS, "success", "", 5), "applied").await;
@@ -92,7 +92,7 @@ async fn merging() -> Harness {
     harness
 }
 
-async fn failure_of(harness: &Harness) -> String {
+async fn merge_failure_text(harness: &Harness) -> String {
     let events = harness.events(42).await;
     let failed: Vec<_> = events.iter().filter(|event| event.kind == EventKind::MergeFailed).collect();
     assert_eq!(failed.len(), 1, "{}", harness.kinds(42).await);
@@ -101,19 +101,19 @@ async fn failure_of(harness: &Harness) -> String {
 
 #[tokio::test]
 async fn merge_fails_on_dequeue_or_bot_report() {
-    let harness = merging().await;
+    let harness = merging_harness().await;
     let mut dequeued = pull(42, "dequeued", 'a', 9);
     dequeued.payload["reason"] = json!("CI_FAILURE");
     harness.deliver(&dequeued).await;
-    assert!(failure_of(&harness).await.contains("CI_FAILURE"));
+    assert!(merge_failure_text(&harness).await.contains("CI_FAILURE"));
 
-    let harness = merging().await;
+    let harness = merging_harness().await;
     let report: Value = json!({"id": "r1", "bot": "automerge-bot", "repo": "acme/shop", "pr_number": 42, "head_sha": "a".repeat(40),
         "result": "failed", "reason": "the base branch was modified", "occurred_at": crate::harness::at(9)});
     let body = report.to_string();
     let signature = sign("b-new", body.as_bytes());
     harness.request(Method::POST, "/webhook/bot", &[("x-hub-signature-256", &signature)], body.as_bytes()).await;
-    assert!(failure_of(&harness).await.contains("the base branch was modified"));
+    assert!(merge_failure_text(&harness).await.contains("the base branch was modified"));
 }
 
 /// The cost of a push depends on the pull requests of its branch, not of the repository.
