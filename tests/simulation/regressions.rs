@@ -22,7 +22,7 @@ fn run_accepted_and_proven_at_once_is_stored() {
     assert!(outcome.is_good(), "{:?}", outcome.failed);
 }
 
-/// `tests/reconciler`: `a_hung_build_is_built_again_although_jenkins_fell_silent_after_stopping_it`.
+/// `tests/reconciler`: `hung_build_is_rebuilt_when_stop_response_is_lost`.
 #[test]
 fn build_stopped_by_suture_does_not_escalate() {
     for seed in [1130, 1165] {
