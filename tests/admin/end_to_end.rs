@@ -172,7 +172,7 @@ async fn status_issue_shows_the_overview_counts() {
 }
 
 #[tokio::test]
-async fn live_status_query_does_not_change_the_record() {
+async fn live_explain_does_not_change_the_record() {
     let (testbed, harness, pr, path) = set_up().await;
     testbed.fakes().advance(SignedDuration::from_mins(1));
     let before = testbed.record(&pr).await;

@@ -212,7 +212,7 @@ async fn lists_on_dynoxide() {
 }
 
 #[tokio::test]
-async fn cursor_of_another_scope_is_refused() {
+async fn cursor_never_exposes_another_scope() {
     let harness = Harness::new();
     seed_records(&harness).await;
     let page = harness.get(Caller::Admin, "/api/prs?limit=1&repo=shop").await.json();

@@ -130,7 +130,7 @@ async fn builds_are_replayed_parameterised_and_stopped() {
 }
 
 #[tokio::test]
-async fn missing_build_is_none_and_unbuildable_job_is_a_conflict() {
+async fn missing_job_has_no_builds_and_unbuildable_job_is_a_conflict() {
     let (testbed, pr, job) = built_job();
     let nowhere = JenkinsJob::new("acme/nothing/PR-1");
     assert_eq!(testbed.jenkins.builds(&nowhere).await.unwrap(), []);

@@ -283,7 +283,7 @@ async fn revoked_token_is_replaced_even_for_a_write() {
 }
 
 #[tokio::test]
-async fn concurrent_requests_share_one_token_and_stay_below_the_cap() {
+async fn concurrent_requests_stay_below_the_cap() {
     let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let answers = Arc::new(token_server());
     let (counted, highest) = (Arc::clone(&now), Arc::clone(&most));

@@ -117,7 +117,7 @@ async fn undelivered_effect_stays_in_the_outbox_and_is_sent_on_redelivery() {
     assert_eq!((again.outcome, again.unpublished), (FactOutcome::Duplicate, 0));
     assert_eq!(engine.publisher().sent().len(), 1);
     let record = engine.load(&pr(1), minute(6)).await.unwrap().unwrap();
-    assert_eq!(record.retry_counts.rebuild, 1, "and is not counted twice");
+    assert_eq!(record.retry_counts.rebuild, 1, "it is counted once");
 }
 
 /// A new fact with the id of an applied one.

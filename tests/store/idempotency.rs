@@ -50,7 +50,7 @@ pub(crate) async fn expired_lock_can_be_retaken_after_five_minutes(store: &impl 
     assert_eq!(claim(store, &key(), b"body", minute(7)).await.unwrap(), ClaimResult::Answered(response()));
 }
 
-pub(crate) async fn failed_request_can_be_retried_three_times(store: &impl Store) {
+pub(crate) async fn failed_request_gets_three_attempts(store: &impl Store) {
     for attempt in 1..=3 {
         let first = work(claim(store, &key(), b"body", minute(attempt)).await.unwrap());
         assert_eq!(i64::from(first.attempt()), attempt);

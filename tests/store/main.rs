@@ -58,7 +58,7 @@ macro_rules! contract {
             contract!(@clauses $store, idempotency,
                 repeated_request_returns_the_stored_response,
                 expired_lock_can_be_retaken_after_five_minutes,
-                failed_request_can_be_retried_three_times,
+                failed_request_gets_three_attempts,
                 concurrent_requests_run_once,
             );
             contract!(@clauses $store, queries,

@@ -33,7 +33,7 @@ pub(crate) async fn due_query_returns_the_oldest_first(store: &impl Store) {
     assert_eq!(
         subjects,
         [&DueSubject::PullRequest(pr(3)), &effect, &run],
-        "the claimed record waits, and the run is not due"
+        "#1 is claimed, and the checks of #2 are running"
     );
     assert!(!found.more);
     assert_eq!(due(store, 100, start()).await.unwrap().entries, []);
@@ -78,7 +78,7 @@ pub(crate) async fn runs_events_heads_and_vulnerabilities_are_queried(store: &im
     engine.publisher().set_down(false);
     let left = EffectId::new("acme/shop#1#sweep-run-1#0");
     assert!(engine.redeliver(&left, minute(6)).await.unwrap());
-    assert!(engine.redeliver(&left, minute(6)).await.unwrap(), "it is not counted again");
+    assert!(engine.redeliver(&left, minute(6)).await.unwrap(), "it is not sent again");
     assert_eq!(engine.publisher().sent().len(), 1);
 }
 
