@@ -53,7 +53,7 @@ MERGED | – NO_ACTION | It is merged.";
 }
 
 #[tokio::test]
-async fn explain_shows_evidence_next_action_budgets_and_commands() {
+async fn explain_shows_evidence_next_action_and_commands() {
     let harness = Harness::new();
     seed_records(&harness).await;
     harness.clock.set(minute(35));

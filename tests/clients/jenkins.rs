@@ -157,7 +157,7 @@ async fn unreachable_jenkins_is_retried_then_reported() {
 }
 
 #[tokio::test]
-async fn password_login_uses_a_crumb_and_renews_it_after_expiry() {
+async fn password_login_reuses_one_crumb_and_its_session() {
     let settings = fakes::FakeSettings::default();
     let login =
         JenkinsLogin::Password { user: settings.jenkins_user.clone(), password: settings.jenkins_password.clone() };

@@ -185,7 +185,7 @@ async fn missing_node_fails_only_itself() {
 }
 
 #[tokio::test]
-async fn unknown_mergeability_is_queried_again_and_never_concluded_from() {
+async fn unknown_mergeability_is_retried_with_backoff() {
     let testbed = testbed_with(fakes::FakeSettings::default());
     let (pr, _, _) = opened(&testbed);
     assert_eq!(snapshot(&testbed, &pr).await.unwrap().live.mergeable, Mergeability::Clean);
@@ -388,7 +388,7 @@ async fn read_one(
 }
 
 #[tokio::test]
-async fn partial_response_is_never_concluded_from() {
+async fn partial_response_is_an_error() {
     let none = || json!([]);
     assert!(read_one(|_| {}, none()).await.is_ok());
     let status = json!({"__typename": "StatusContext", "context": "ci", "state": "SUCCESS", "description": null,
