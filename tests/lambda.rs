@@ -1,4 +1,4 @@
-//! The functions as Lambda runs them: release binaries, the emulator that comes with SAM, and plain HTTP to speak with either.
+//! Functions as Lambda runs them: release binaries, the Runtime Interface Emulator of SAM, and a minimal HTTP client.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -12,26 +12,26 @@ use serde_json::{Value, json};
 
 /// The four functions.
 pub const FUNCTIONS: [&str; 4] = ["webhook", "car-bridge", "reconciler", "admin"];
-/// What each of them may weigh as it is uploaded.
+/// Size limit of each zipped function.
 pub const MOST_ZIPPED_BYTES: u64 = 6_000_000;
-/// The longest anything may take here.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout of every call.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Where the repository is.
+/// Root of the repository.
 #[must_use]
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The release binary of each function, built if they are not there or not new.
+/// Builds the release binaries if they are missing or outdated and returns their paths by function name.
 ///
 /// # Panics
-/// If they do not build.
+/// If the build fails.
 #[must_use]
 pub fn binaries() -> &'static BTreeMap<String, PathBuf> {
     static BUILT: OnceLock<BTreeMap<String, PathBuf>> = OnceLock::new();
     BUILT.get_or_init(|| {
-        // While one works on a function, `SUTURE_PROFILE=dev` saves the minutes that optimising takes.
+        // `SUTURE_PROFILE=dev` skips the slow optimised build during development.
         let dev = std::env::var("SUTURE_PROFILE").is_ok_and(|profile| profile == "dev");
         let build: Vec<&str> = if dev {
             vec!["--workspace", "--all-features", "--bins", "--test", "deployed"]
@@ -65,10 +65,10 @@ with zipfile.ZipFile(out, 'w', zipfile.ZIP_DEFLATED, compresslevel=9) as archive
 print(len(out.getvalue()))
 ";
 
-/// How large a binary is as it is uploaded: alone in a zip.
+/// Size of a binary in the zip file that is uploaded.
 ///
 /// # Panics
-/// Without Python, or without the binary.
+/// If Python or the binary is missing.
 #[must_use]
 pub fn zipped_bytes(binary: &Path) -> u64 {
     let zipped = Command::new("python3").args(["-c", ZIP]).arg(binary).output().expect("python3");
@@ -76,10 +76,10 @@ pub fn zipped_bytes(binary: &Path) -> u64 {
     String::from_utf8_lossy(&zipped.stdout).trim().parse().expect("a number")
 }
 
-/// The programs of a Python tool, set up if they are not there.
+/// Folder of a Python tool's programs, installed if missing.
 ///
 /// # Panics
-/// If it cannot be set up.
+/// If the installation fails.
 #[must_use]
 pub fn tools(tool: &str) -> PathBuf {
     let tools = Command::new(root().join("scripts/python-tools")).arg(tool).output().expect("a shell");
@@ -98,7 +98,7 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port").port()
 }
 
-/// A function as Lambda runs it. It ends with the test.
+/// A function running in the emulator. It stops on drop.
 #[derive(Debug)]
 pub struct Function {
     process: Child,
@@ -107,7 +107,7 @@ pub struct Function {
 
 impl Drop for Function {
     fn drop(&mut self) {
-        // The emulator starts the function as a child of its own and takes it along.
+        // The emulator runs the function as a child process and stops it too.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -117,7 +117,7 @@ impl Function {
     /// Starts a function with this environment.
     ///
     /// # Panics
-    /// If it cannot be started within a minute.
+    /// If it does not start within a minute.
     pub async fn start(name: &str, environment: &[(&str, &str)]) -> Self {
         let (front, back) = (free_port(), free_port());
         let process = Command::new(emulator())
@@ -131,8 +131,8 @@ impl Function {
             .spawn()
             .expect("the emulator");
         let function = Self { process, port: front };
-        // Before both ports answer, a first call may be lost.
-        let until = Instant::now() + PATIENCE;
+        // The first call may be lost before both ports accept connections.
+        let until = Instant::now() + TIMEOUT;
         for port in [front, back] {
             while TcpStream::connect(("127.0.0.1", port)).is_err() {
                 assert!(Instant::now() < until, "the emulator does not listen");
@@ -142,10 +142,10 @@ impl Function {
         function
     }
 
-    /// Invokes it, and answers what it answered.
+    /// Invokes the function and returns its response.
     ///
     /// # Panics
-    /// If it does not answer in JSON within a minute.
+    /// If it does not return JSON within a minute.
     pub async fn invoke(&self, event: &Value) -> Value {
         let (port, body) = (self.port, event.to_string());
         let path = "/2015-03-31/functions/function/invocations";
@@ -153,19 +153,19 @@ impl Function {
         let (_, answer) = tokio::task::spawn_blocking(call).await.expect("an answer");
         let read = serde_json::from_str(&answer);
         assert!(read.is_ok(), "no JSON: {answer}");
-        read.expect("it was looked at")
+        read.expect("valid JSON")
     }
 }
 
-/// One request to this machine, in so many words, and its answer: status and body.
+/// Sends one HTTP request to a local port and returns status and body.
 ///
 /// # Panics
-/// If nobody answers within a minute.
+/// If there is no response within a minute.
 #[must_use]
 pub fn request(port: u16, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> (u16, String) {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("somebody who listens");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a limit");
-    stream.set_write_timeout(Some(PATIENCE)).expect("a limit");
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("a listener");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("a limit");
+    stream.set_write_timeout(Some(TIMEOUT)).expect("a limit");
     let mut head = format!("{method} {path} HTTP/1.0\r\nContent-Length: {}\r\n", body.len());
     for (name, value) in headers {
         head.push_str(&format!("{name}: {value}\r\n"));

@@ -1,10 +1,6 @@
-//! What the tests share beside `testbed`: facts about a pull request, tables and functions as processes.
+//! Test support besides `testbed`: sample facts, local AWS services and functions as processes.
 
-#![expect(
-    clippy::expect_used,
-    clippy::missing_panics_doc,
-    reason = "test support may stop when its own setting is wrong"
-)]
+#![expect(clippy::expect_used, clippy::missing_panics_doc, reason = "test support may panic")]
 
 pub mod lambda;
 pub mod local_aws;
@@ -25,14 +21,14 @@ use platform::publish::Publisher;
 use platform::store::Store;
 use testbed::{Testbed, pr_id};
 
-/// The start of every story: a Monday that the machine's clock has not reached, or a broom that goes by that clock would come
-/// for what is kept for ninety days.
+/// Start time of every test: a Monday in the future of the machine's clock. dynoxide's TTL sweep uses that clock and
+/// would delete rows with a TTL of ninety days.
 #[must_use]
 pub fn start() -> Timestamp {
     "2036-03-03T09:00:00Z".parse().expect("a time")
 }
 
-/// That many minutes later.
+/// [`start`] plus this many minutes.
 #[must_use]
 pub fn minute(count: i64) -> Timestamp {
     start() + SignedDuration::from_mins(count)
@@ -44,25 +40,25 @@ pub fn pr(number: u64) -> PrId {
     format!("acme/shop#{number}").parse().expect("a pull request")
 }
 
-/// A head commit of one digit, forty times.
+/// A commit SHA of one digit, repeated forty times.
 #[must_use]
 pub fn sha(digit: char) -> Sha {
     digit.to_string().repeat(40).parse().expect("a commit")
 }
 
-/// The defaults, but acting.
+/// Default policies in act mode.
 #[must_use]
 pub fn acting() -> Policies {
     Policies::parse("mode = \"act\"").expect("a configuration")
 }
 
-/// A fact with an id of its own.
+/// A webhook fact with this event id.
 #[must_use]
 pub fn fact(pr: &PrId, id: impl Into<String>, at: Timestamp, what: FactKind) -> Fact {
     Fact { id: EventId::new(id), pr: pr.clone(), occurred_at: at, actor: Actor::GithubWebhook, kind: what }
 }
 
-/// The pull request is opened, with head `a`.
+/// The fact that opens the pull request with head `a`.
 #[must_use]
 pub fn opened(pr: &PrId, id: impl Into<String>, at: Timestamp) -> Fact {
     let described = PullRequestDetails {
@@ -80,7 +76,7 @@ pub fn opened(pr: &PrId, id: impl Into<String>, at: Timestamp) -> Fact {
     fact(pr, id, at, FactKind::Opened(described))
 }
 
-/// A check of head `a` reports.
+/// A check run report for head `a`.
 #[must_use]
 pub fn check(pr: &PrId, id: impl Into<String>, name: &str, verdict: CheckVerdict, at: Timestamp) -> Fact {
     let check = CheckReport {
@@ -96,7 +92,8 @@ pub fn check(pr: &PrId, id: impl Into<String>, name: &str, verdict: CheckVerdict
     fact(pr, id, at, FactKind::Check { head: sha('a'), check })
 }
 
-/// A pull request as most are: three checks, Policy Bot, Approver Bot, Automerge Bot, merged within the hour.
+/// The facts of a typical pull request: three checks, Policy Bot, Approver Bot and Automerge Bot, merged within the
+/// hour.
 #[must_use]
 pub fn typical_life(pr: &PrId) -> Vec<Fact> {
     let head = || sha('a');
@@ -133,10 +130,10 @@ pub fn typical_life(pr: &PrId) -> Vec<Fact> {
     life
 }
 
-/// The diagnosis that claims a remedy for a pull request as it is, in this run, by the engine's own policies.
+/// The diagnosis fact that claims a remedy for the stored pull request in this run, under the engine's policies.
 ///
 /// # Panics
-/// If there is no such pull request.
+/// If the pull request has no record.
 pub async fn claim<S: Store, O: Publisher>(engine: &Engine<S, O>, pr: &PrId, run: &str, now: Timestamp) -> Fact {
     let record = engine.load(pr, now).await.expect("a store").expect("a record");
     let policy = engine.policies().for_repo(&pr.repo);
@@ -150,30 +147,30 @@ pub async fn claim<S: Store, O: Publisher>(engine: &Engine<S, O>, pr: &PrId, run
     fact(pr, format!("sweep-{run}"), now, FactKind::Diagnosed(Box::new(found)))
 }
 
-/// A sweep has found that something is to be done: the claim, as the reconciler makes it.
+/// Claims a remedy the way a sweep of the reconciler does.
 pub async fn claim_in(testbed: &Testbed, pr: &fakes::FakePrId, run: &str) -> ApplyResult {
     let (engine, now) = (testbed.bridge.engine(), testbed.now());
     engine.apply(&claim(engine, &pr_id(pr), run, now).await, now).await.expect("a store")
 }
 
-/// Somewhere to write that can be read.
+/// Writer whose output can be read back.
 #[derive(Debug, Clone, Default)]
 pub struct Written(Arc<Mutex<Vec<u8>>>);
 
 impl Written {
-    /// What was written.
+    /// The output so far.
     ///
     /// # Panics
-    /// If it is not text.
+    /// If it is not UTF-8.
     #[must_use]
     pub fn text(&self) -> String {
-        String::from_utf8(self.0.lock().expect("nobody panicked").clone()).expect("text")
+        String::from_utf8(self.0.lock().expect("a lock that is not poisoned").clone()).expect("text")
     }
 }
 
 impl std::io::Write for Written {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().expect("nobody panicked").extend_from_slice(bytes);
+        self.0.lock().expect("a lock that is not poisoned").extend_from_slice(bytes);
         Ok(bytes.len())
     }
 

@@ -1,5 +1,5 @@
-//! The real parts tests run on: DynamoDB in this process (dynoxide, on a file or in memory), and a local AWS (ministack).
-//! Both listen on 127.0.0.1 only, and end with the test that started them.
+//! Local backends for tests: DynamoDB in this process (dynoxide, on a file or in memory) and a local AWS (ministack).
+//! Both listen on 127.0.0.1 only and stop with the test that started them.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,7 +20,7 @@ use platform::store::dynamo::tables::{self, TableNames};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinHandle;
 
-/// A client for what answers at this address.
+/// A DynamoDB client for this endpoint.
 #[must_use]
 pub fn client(endpoint: &str) -> Client {
     let config = aws_sdk_dynamodb::Config::builder()
@@ -31,7 +31,7 @@ pub fn client(endpoint: &str) -> Client {
     Client::from_conf(config.build())
 }
 
-/// Names nobody else in this process uses. (dynoxide wants eleven characters or more.)
+/// Table names that are unique in this process. dynoxide requires at least eleven characters.
 #[must_use]
 pub fn fresh_names() -> TableNames {
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -40,7 +40,7 @@ pub fn fresh_names() -> TableNames {
     TableNames { state: format!("suture-state-{of}-{n}"), events: format!("suture-events-{of}-{n}") }
 }
 
-/// DynamoDB in this process.
+/// DynamoDB in this process (dynoxide).
 pub struct Dynoxide {
     database: Database,
     endpoint: String,
@@ -48,12 +48,12 @@ pub struct Dynoxide {
 }
 
 impl Dynoxide {
-    /// One that forgets.
+    /// A database in memory.
     pub async fn in_memory() -> Self {
         Self::serve(Database::memory().expect("a database in memory")).await
     }
 
-    /// One that keeps everything in this file.
+    /// A database stored in this file.
     pub async fn on_file(file: &Path) -> Self {
         Self::serve(Database::new(file.to_str().expect("a path in UTF-8")).expect("a database on a file")).await
     }
@@ -65,24 +65,24 @@ impl Dynoxide {
         Self { database, endpoint, server }
     }
 
-    /// Where it answers.
+    /// The endpoint URL.
     #[must_use]
     pub fn endpoint(&self) -> &str {
         &self.endpoint
     }
 
-    /// The broom: takes away what has expired by the machine's clock. Answers how much that was.
+    /// Deletes rows that have expired by the machine's clock and returns their number.
     #[must_use]
     pub fn sweep_ttl(&self) -> usize {
-        self.database.sweep_ttl().expect("a broom")
+        self.database.sweep_ttl().expect("a TTL sweep")
     }
 
-    /// A store on tables of its own.
+    /// A store on fresh tables.
     pub async fn store(&self) -> DynamoStore {
         self.store_on(fresh_names()).await
     }
 
-    /// A store on these tables, which are made if they are not there.
+    /// A store on these tables, which are created if missing.
     pub async fn store_on(&self, names: TableNames) -> DynamoStore {
         store_at(&self.endpoint, names).await
     }
@@ -106,16 +106,16 @@ async fn store_at(endpoint: &str, names: TableNames) -> DynamoStore {
     DynamoStore::new(client, names)
 }
 
-/// A local AWS, one for all tests of a program.
+/// A local AWS (ministack), shared by all tests of a program.
 #[derive(Debug)]
 pub struct Ministack {
     endpoint: String,
-    // Ends when its standard input closes, which is when this process ends, however it ends.
-    _keeper: Child,
+    // Stops when its standard input closes, so also when this process is killed.
+    _supervisor: Child,
 }
 
-/// Waits until this process ends, then stops what it started.
-const KEEPER: &str = r#"
+/// Shell script that stops ministack when this process ends.
+const SUPERVISOR: &str = r#"
 "$1/ministack" >/dev/null 2>&1 &
 server=$!
 echo started
@@ -124,21 +124,20 @@ kill "$server"
 "#;
 
 impl Ministack {
-    /// The one of this program.
+    /// The instance of this test program.
     ///
     /// # Panics
-    /// If it cannot be set up or does not answer within a minute.
+    /// If it cannot be installed or does not answer within a minute.
     #[must_use]
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<Ministack> = OnceLock::new();
         SHARED.get_or_init(|| Self::start(false))
     }
 
-    /// Another one of this program, which lets nobody do what their policies do not allow. Its owner is `test`, with the
-    /// secret `test`.
+    /// A second instance that enforces IAM policies. The root access key is `test` with the secret `test`.
     ///
     /// # Panics
-    /// If it cannot be set up or does not answer within a minute.
+    /// If it cannot be installed or does not answer within a minute.
     #[must_use]
     pub fn guarded() -> &'static Self {
         static GUARDED: OnceLock<Ministack> = OnceLock::new();
@@ -151,8 +150,8 @@ impl Ministack {
         assert!(tools.status.success(), "{}", String::from_utf8_lossy(&tools.stderr));
         let programs = String::from_utf8(tools.stdout).expect("a path in UTF-8");
         let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port").port();
-        let mut keeper = Command::new("sh")
-            .args(["-c", KEEPER, "keeper", programs.trim()])
+        let mut supervisor = Command::new("sh")
+            .args(["-c", SUPERVISOR, "supervisor", programs.trim()])
             .env("BIND_HOST", "127.0.0.1")
             .env("GATEWAY_PORT", port.to_string())
             .env("AUTH", guarded.to_string())
@@ -160,38 +159,38 @@ impl Ministack {
             .stdout(Stdio::piped())
             .spawn()
             .expect("a shell");
-        let mut said = String::new();
-        let stdout = keeper.stdout.take().expect("it was asked for");
-        BufReader::new(stdout).read_line(&mut said).expect("a line");
+        let mut line = String::new();
+        let stdout = supervisor.stdout.take().expect("a piped stdout");
+        BufReader::new(stdout).read_line(&mut line).expect("a line");
         let give_up = Instant::now() + Duration::from_secs(60);
         while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
             assert!(Instant::now() < give_up, "ministack does not answer on port {port}");
             std::thread::sleep(Duration::from_millis(50));
         }
-        Self { endpoint: format!("http://127.0.0.1:{port}"), _keeper: keeper }
+        Self { endpoint: format!("http://127.0.0.1:{port}"), _supervisor: supervisor }
     }
 
-    /// Where it answers.
+    /// The endpoint URL.
     #[must_use]
     pub fn endpoint(&self) -> &str {
         &self.endpoint
     }
 
-    /// A store on tables of its own.
+    /// A store on fresh tables.
     pub async fn store(&self) -> DynamoStore {
         store_at(&self.endpoint, fresh_names()).await
     }
 }
 
-/// A folder that is gone when it is dropped.
+/// A temporary folder that is removed on drop.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// A new, empty one.
+    /// Creates an empty folder.
     ///
     /// # Panics
-    /// If there is no room for one.
+    /// If the folder cannot be created.
     #[must_use]
     pub fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -201,7 +200,7 @@ impl Folder {
         Self(folder)
     }
 
-    /// Where it is.
+    /// The folder's path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
@@ -216,12 +215,12 @@ impl Default for Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What is left in the folder for temporary files harms nobody.
+        // A leftover temporary folder is harmless.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// A server that gives the answers it was told to, one after the other, whatever it is asked.
+/// HTTP server that returns canned responses in order, whatever the request is.
 #[derive(Debug)]
 pub struct Canned {
     endpoint: String,
@@ -229,7 +228,7 @@ pub struct Canned {
 }
 
 impl Canned {
-    /// Starts it with these answers: status and JSON.
+    /// Starts the server with these responses: status and JSON body.
     ///
     /// # Panics
     /// If there is no free port.
@@ -244,14 +243,14 @@ impl Canned {
                     "HTTP/1.1 {status} X\r\ncontent-type: application/x-amz-json-1.0\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
                     body.len()
                 );
-                // Who hangs up does not want the answer.
+                // The client may have closed the connection.
                 let _ = stream.write_all((head + &body).as_bytes()).await;
             }
         });
         Self { endpoint, server }
     }
 
-    /// Where it answers.
+    /// The endpoint URL.
     #[must_use]
     pub fn endpoint(&self) -> &str {
         &self.endpoint
@@ -264,7 +263,7 @@ impl Drop for Canned {
     }
 }
 
-/// Reads a request to its end, so that the answer does not come before it.
+/// Reads the whole request, so that the response does not precede it.
 async fn read_request(stream: &mut tokio::net::TcpStream) {
     let mut request = Vec::new();
     let mut buffer = [0; 4096];
@@ -284,7 +283,7 @@ async fn read_request(stream: &mut tokio::net::TcpStream) {
     }
 }
 
-/// How large DynamoDB says a row is: names and values, and a little for lists and maps.
+/// Size of a row by DynamoDB's rules: names, values and an overhead for lists and maps.
 #[must_use]
 pub fn size_of(item: &HashMap<String, AttributeValue>) -> usize {
     item.iter().map(|(name, value)| name.len() + value_size(value)).sum()

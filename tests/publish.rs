@@ -1,6 +1,6 @@
-//! The ways out on AWS: what is sent arrives, and what was not taken is not called sent.
+//! Publishing to AWS: messages arrive, and a rejected entry is reported as not sent.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop")]
+#![expect(clippy::unwrap_used, reason = "tests may panic")]
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ fn deferred(id: &str) -> OutboundMessage {
     }
 }
 
-fn asked() -> OutboundMessage {
+fn reconcile_request() -> OutboundMessage {
     let detail = r#"{"repo":"acme/shop","pr_number":1}"#.to_owned();
     OutboundMessage {
         id: "e1".to_owned(),
@@ -65,26 +65,26 @@ async fn received(client: &aws_sdk_sqs::Client, url: &str, count: usize) -> Vec<
 }
 
 #[tokio::test]
-async fn commands_facts_requests_and_notices_arrive() {
+async fn commands_facts_requests_and_notices_are_published() {
     let config = config(Ministack::shared().endpoint()).await;
     let (queues, bus) = (aws_sdk_sqs::Client::new(&config), aws_sdk_eventbridge::Client::new(&config));
     let people = aws_sdk_sns::Client::new(&config);
     let (queue_url, _) = queue(&queues, "commands").await;
     let (mail_url, mail_arn) = queue(&queues, "mail").await;
-    let (heard_url, heard_arn) = queue(&queues, "heard").await;
+    let (bus_url, bus_arn) = queue(&queues, "bus-messages").await;
     let topic_arn = people.create_topic().name("alerts").send().await.unwrap().topic_arn.unwrap();
     people.subscribe().topic_arn(&topic_arn).protocol("sqs").endpoint(&mail_arn).send().await.unwrap();
     bus.create_event_bus().name("suture").send().await.unwrap();
     let rule = bus.put_rule().name("all").event_bus_name("suture").event_pattern(r#"{"source":["suture"]}"#);
     rule.send().await.unwrap();
-    let target = aws_sdk_eventbridge::types::Target::builder().id("q").arn(heard_arn).build().unwrap();
+    let target = aws_sdk_eventbridge::types::Target::builder().id("q").arn(bus_arn).build().unwrap();
     bus.put_targets().rule("all").event_bus_name("suture").targets(target).send().await.unwrap();
 
     let addresses = AwsTargets { queue_url: queue_url.clone(), bus: "suture".to_owned(), topic_arn: Some(topic_arn) };
-    let outlets = AwsPublisher::new(&config, addresses);
-    let parcels: Vec<OutboundMessage> =
-        (0..12).map(|n| deferred(&format!("d{n:02}"))).chain([asked(), notice()]).collect();
-    let answers = outlets.publish(&parcels).await;
+    let publisher = AwsPublisher::new(&config, addresses);
+    let messages: Vec<OutboundMessage> =
+        (0..12).map(|n| deferred(&format!("d{n:02}"))).chain([reconcile_request(), notice()]).collect();
+    let answers = publisher.publish(&messages).await;
     assert!(answers.len() == 14 && answers.iter().all(Result::is_ok), "{answers:?}");
     let mut facts: Vec<String> = received(&queues, &queue_url, 12)
         .await
@@ -99,32 +99,35 @@ async fn commands_facts_requests_and_notices_arrive() {
         .collect();
     facts.sort();
     assert_eq!(facts, (0..12).map(|n| format!("d{n:02}")).collect::<Vec<_>>());
-    let heard = received(&queues, &heard_url, 1).await;
-    assert!(heard[0].contains("ReconcileRequested") && heard[0].contains("acme/shop"), "{heard:?}");
+    let bus_messages = received(&queues, &bus_url, 1).await;
+    assert!(
+        bus_messages[0].contains("ReconcileRequested") && bus_messages[0].contains("acme/shop"),
+        "{bus_messages:?}"
+    );
     let mail = received(&queues, &mail_url, 1).await;
     assert!(mail[0].contains("acme/shop#1 needs you") && mail[0].contains("It is stuck."), "{mail:?}");
 }
 
-async fn told(body: &str, parcels: &[OutboundMessage]) -> Vec<Result<(), String>> {
+async fn publish_to(body: &str, messages: &[OutboundMessage]) -> Vec<Result<(), String>> {
     let server = Canned::start(vec![(200, body.to_owned())]).await;
     let addresses =
         AwsTargets { queue_url: format!("{}/1/q", server.endpoint()), bus: "b".to_owned(), topic_arn: None };
-    let outlets = AwsPublisher::new(&config(server.endpoint()).await, addresses);
-    outlets.publish(parcels).await.into_iter().map(|answer| answer.map_err(|error| error.to_string())).collect()
+    let publisher = AwsPublisher::new(&config(server.endpoint()).await, addresses);
+    publisher.publish(messages).await.into_iter().map(|answer| answer.map_err(|error| error.to_string())).collect()
 }
 
-/// Both services answer 200 and say inside which entries they did not take.
+/// SQS and EventBridge return 200 and list rejected entries in the body.
 #[tokio::test]
-async fn what_was_not_taken_is_not_called_sent() {
+async fn rejected_entries_are_reported_as_unpublished() {
     let half = r#"{"Successful":[{"Id":"0","MessageId":"m","MD5OfMessageBody":"x"}],"Failed":[{"Id":"1","SenderFault":false,"Code":"InternalError","Message":"try again"}]}"#;
-    let answers = told(half, &[deferred("d0"), deferred("d1"), deferred("d2")]).await;
+    let answers = publish_to(half, &[deferred("d0"), deferred("d1"), deferred("d2")]).await;
     let undelivered = |why: &str| Err(format!("cannot publish: {why}"));
     assert_eq!(answers, [Ok(()), undelivered("SQS: try again"), undelivered("SQS: no answer")]);
     let half = r#"{"FailedEntryCount":1,"Entries":[{"EventId":"e"},{"ErrorCode":"ThrottlingException","ErrorMessage":"slow down"}]}"#;
-    let answers = told(half, &[asked(), asked(), asked()]).await;
+    let answers = publish_to(half, &[reconcile_request(), reconcile_request(), reconcile_request()]).await;
     let undelivered = |why: &str| Err(format!("cannot publish: EventBridge: {why}"));
     assert_eq!(answers, [Ok(()), undelivered("slow down"), undelivered("no result")]);
-    let answers = told("{}", &[notice()]).await;
+    let answers = publish_to("{}", &[notice()]).await;
     assert_eq!(
         answers,
         [Err("cannot publish: no topic for notices is configured: set SUTURE_ALERTS_TOPIC_ARN".to_owned())]
@@ -132,7 +135,7 @@ async fn what_was_not_taken_is_not_called_sent() {
 }
 
 #[tokio::test]
-async fn a_message_says_what_it_is_and_what_is_wrong_with_it() {
+async fn message_names_its_type_and_its_errors() {
     let engine = platform::engine::Engine::new(
         testbed::MemoryStore::new(),
         testbed::RecordingPublisher::default(),
@@ -146,7 +149,7 @@ async fn a_message_says_what_it_is_and_what_is_wrong_with_it() {
     let json = message.to_json().unwrap();
     assert!(json.starts_with(r#"{"type":"command","v":1,"#), "{json}");
     assert_eq!(QueueMessage::from_json(&json).as_ref(), Ok(message));
-    // The shape the companions know has no type.
+    // The companion bots send commands without `type`.
     assert_eq!(QueueMessage::from_json(&json.replace(r#""type":"command","#, "")).as_ref(), Ok(message));
     let unknown = QueueMessage::from_json(r#"{"type":"poem","v":1}"#).unwrap_err();
     assert_eq!(unknown, InvalidMessage::Unknown("poem".to_owned()));
@@ -154,13 +157,13 @@ async fn a_message_says_what_it_is_and_what_is_wrong_with_it() {
     assert!(newer.to_string().contains("version 2 is not understood by this build"), "{newer}");
     let broken = QueueMessage::from_json("{").unwrap_err();
     assert!(broken.to_string().starts_with("the message is not JSON: EOF"), "{broken}");
-    assert!(QueueMessage::Fact(Box::new(own)).to_json().is_err(), "Suture's own deeds do not travel");
+    assert!(QueueMessage::Fact(Box::new(own)).to_json().is_err(), "Suture's own facts are not queued");
 }
 
-/// What nobody can read comes back until the queue gives it up; whoever looks into the dead-letter queue is told why it is there, and a
-/// good message beside it is done at once.
+/// Invalid messages are retried until SQS moves them to the dead-letter queue, where the reason can be read. A valid
+/// message in the same batch is handled at once.
 #[tokio::test]
-async fn poison_ends_in_the_dead_letter_queue_with_a_readable_reason() {
+async fn invalid_message_reaches_the_dead_letter_queue_with_a_reason() {
     let config = config(Ministack::shared().endpoint()).await;
     let client = aws_sdk_sqs::Client::new(&config);
     let (dead_url, dead_arn) = queue(&client, "poison-dead").await;
@@ -177,9 +180,10 @@ async fn poison_ends_in_the_dead_letter_queue_with_a_readable_reason() {
     for body in [r#"{"type":"command","v":7,"pr_number":1}"#, "not ours", &good] {
         client.send_message().queue_url(&url).message_body(body).send().await.unwrap();
     }
-    let stage = testbed::Testbed::quiet();
+    let testbed = testbed::Testbed::quiet();
     let log = platform::telemetry::MetricLog::writing_to(std::io::sink());
-    // As Lambda does it: a batch at a time, and only what is not among the failures is taken off the queue.
+    // Emulates Lambda's SQS poller: one batch at a time; only messages that are not in `batch_item_failures` are
+    // deleted.
     let mut handed = 0;
     for _ in 0..30 {
         let got = client.receive_message().queue_url(&url).max_number_of_messages(10).send().await.unwrap();
@@ -191,7 +195,7 @@ async fn poison_ends_in_the_dead_letter_queue_with_a_readable_reason() {
             batch.records.push(one);
         }
         handed += messages.len();
-        let response = car_bridge::handle(&stage.bridge, batch, &log, || stage.now(), jiff::Timestamp::MAX).await;
+        let response = car_bridge::handle(&testbed.bridge, batch, &log, || testbed.now(), jiff::Timestamp::MAX).await;
         let failed: Vec<&String> = response.batch_item_failures.iter().map(|one| &one.item_identifier).collect();
         for done in messages.iter().filter(|message| !failed.contains(&message.message_id.as_ref().unwrap())) {
             client
@@ -203,7 +207,7 @@ async fn poison_ends_in_the_dead_letter_queue_with_a_readable_reason() {
                 .unwrap();
         }
     }
-    assert_eq!(handed, 3 + 3 + 1, "each was tried three times, and the good one once");
+    assert_eq!(handed, 3 + 3 + 1, "three attempts per invalid message, one for the valid one");
     let mut reasons: Vec<String> = received(&client, &dead_url, 2)
         .await
         .iter()
@@ -216,7 +220,7 @@ async fn poison_ends_in_the_dead_letter_queue_with_a_readable_reason() {
 }
 
 #[tokio::test]
-async fn dead_messages_are_looked_at_without_being_taken_and_sent_back() {
+async fn dead_letters_are_peeked_and_redriven() {
     let config = config(Ministack::shared().endpoint()).await;
     let client = aws_sdk_sqs::Client::new(&config);
     let ((dead, _), (alive, _)) = (queue(&client, "suture-test-dead").await, queue(&client, "suture-test-alive").await);

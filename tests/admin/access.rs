@@ -1,104 +1,116 @@
-//! Each route × role × scope, and the first five of OWASP's API risks by name.
+//! Every route by role and scope, and the first five OWASP API security risks.
 
 use serde_json::json;
 use tests::{pr, start};
 
-use crate::furnished;
-use crate::harness::{Counter, Who};
+use crate::harness::{Caller, Harness};
+use crate::seed_records;
 
-/// Method, path, body, what it answers to who may, and the least role; `shop` says whether a scope of `acme/shop` is enough.
+/// Method, path, body, status for an allowed caller and the lowest role; `shop` is the status for the admin of
+/// `acme/shop`.
 struct Row {
     post: bool,
     path: &'static str,
     body: &'static str,
     ok: u16,
-    needs: Who,
+    needs: Caller,
     shop: u16,
 }
 
-const fn get(path: &'static str, needs: Who, shop: u16) -> Row {
+const fn get(path: &'static str, needs: Caller, shop: u16) -> Row {
     Row { post: false, path, body: "", ok: 200, needs, shop }
 }
 
-const fn post(path: &'static str, body: &'static str, ok: u16, needs: Who, shop: u16) -> Row {
+const fn post(path: &'static str, body: &'static str, ok: u16, needs: Caller, shop: u16) -> Row {
     Row { post: true, path, body, ok, needs, shop }
 }
 
-/// The routes. What `acme/shop`'s admin may is in the last column; `acme/web`'s viewer is tried on each too.
+/// The routes. The last column is the status for the admin of `acme/shop`; the viewer of `acme/web` is tested on each
+/// route too.
 const ROUTES: [Row; 28] = [
-    get("/api/overview", Who::Viewer, 200),
-    get("/api/insights", Who::Viewer, 200),
-    get("/api/insights?repo=shop", Who::Viewer, 200),
-    get("/api/insights?repo=acme/web", Who::Viewer, 404),
-    get("/api/prs", Who::Viewer, 200),
-    get("/api/prs?repo=shop", Who::Viewer, 200),
-    get("/api/prs?repo=acme/web", Who::Viewer, 404),
-    get("/api/prs/stale", Who::Viewer, 200),
-    get("/api/pr/shop/1/status", Who::Viewer, 200),
-    get("/api/pr/acme%2Fshop/1/status", Who::Viewer, 200),
-    get("/api/pr/acme/shop/1/status", Who::Viewer, 200),
-    get("/api/pr/web/1/status", Who::Viewer, 404),
-    get("/api/pr/shop/1/events", Who::Viewer, 200),
-    get("/api/pr/acme/web/1/events", Who::Viewer, 404),
-    get("/api/pr/shop/1/explain", Who::Viewer, 200),
-    get("/api/pr/acme/shop/1/explain?live=false", Who::Viewer, 200),
-    get("/api/runs?repo=shop&number=1", Who::Viewer, 200),
-    get("/api/runs?repo=web&number=1", Who::Viewer, 404),
-    get("/api/circuit-breaker", Who::Viewer, 200),
-    post("/api/pr/shop/1/command", r#"{"command":"/rebuild"}"#, 202, Who::Operator, 202),
-    post("/api/pr/acme/web/1/command", r#"{"command":"/hold"}"#, 202, Who::Operator, 404),
-    post("/api/commands", r#"[{"repo":"shop","pr_number":1,"command":"/hold"}]"#, 207, Who::Operator, 207),
-    post("/api/reconciler/run", r#"{"repo":"acme/shop"}"#, 202, Who::Operator, 202),
-    post("/api/reconciler/run", "", 202, Who::Operator, 403),
-    post("/api/pause", r#"{"reason":"Jenkins moves"}"#, 200, Who::Admin, 403),
-    post("/api/unpause", "", 200, Who::Admin, 403),
-    post("/api/circuit-breaker/reset", "", 200, Who::Admin, 403),
-    get("/api/export/events", Who::Admin, 200),
+    get("/api/overview", Caller::Viewer, 200),
+    get("/api/insights", Caller::Viewer, 200),
+    get("/api/insights?repo=shop", Caller::Viewer, 200),
+    get("/api/insights?repo=acme/web", Caller::Viewer, 404),
+    get("/api/prs", Caller::Viewer, 200),
+    get("/api/prs?repo=shop", Caller::Viewer, 200),
+    get("/api/prs?repo=acme/web", Caller::Viewer, 404),
+    get("/api/prs/stale", Caller::Viewer, 200),
+    get("/api/pr/shop/1/status", Caller::Viewer, 200),
+    get("/api/pr/acme%2Fshop/1/status", Caller::Viewer, 200),
+    get("/api/pr/acme/shop/1/status", Caller::Viewer, 200),
+    get("/api/pr/web/1/status", Caller::Viewer, 404),
+    get("/api/pr/shop/1/events", Caller::Viewer, 200),
+    get("/api/pr/acme/web/1/events", Caller::Viewer, 404),
+    get("/api/pr/shop/1/explain", Caller::Viewer, 200),
+    get("/api/pr/acme/shop/1/explain?live=false", Caller::Viewer, 200),
+    get("/api/runs?repo=shop&number=1", Caller::Viewer, 200),
+    get("/api/runs?repo=web&number=1", Caller::Viewer, 404),
+    get("/api/circuit-breaker", Caller::Viewer, 200),
+    post("/api/pr/shop/1/command", r#"{"command":"/rebuild"}"#, 202, Caller::Operator, 202),
+    post("/api/pr/acme/web/1/command", r#"{"command":"/hold"}"#, 202, Caller::Operator, 404),
+    post("/api/commands", r#"[{"repo":"shop","pr_number":1,"command":"/hold"}]"#, 207, Caller::Operator, 207),
+    post("/api/reconciler/run", r#"{"repo":"acme/shop"}"#, 202, Caller::Operator, 202),
+    post("/api/reconciler/run", "", 202, Caller::Operator, 403),
+    post("/api/pause", r#"{"reason":"Jenkins moves"}"#, 200, Caller::Admin, 403),
+    post("/api/unpause", "", 200, Caller::Admin, 403),
+    post("/api/circuit-breaker/reset", "", 200, Caller::Admin, 403),
+    get("/api/export/events", Caller::Admin, 200),
 ];
 
-fn rank(who: Who) -> u8 {
-    match who {
-        Who::Nobody | Who::Stranger => 0,
-        Who::Viewer | Who::WebViewer => 1,
-        Who::Operator => 2,
-        Who::Admin | Who::ShopAdmin => 3,
+fn rank(caller: Caller) -> u8 {
+    match caller {
+        Caller::Anonymous | Caller::UnknownKey => 0,
+        Caller::Viewer | Caller::WebViewer => 1,
+        Caller::Operator => 2,
+        Caller::Admin | Caller::ShopAdmin => 3,
     }
 }
 
 #[tokio::test]
-async fn each_route_is_open_to_its_role_and_closed_to_the_others() {
-    let counter = Counter::new();
-    furnished(&counter).await;
+async fn each_route_requires_its_role_and_scope() {
+    let harness = Harness::new();
+    seed_records(&harness).await;
     for row in &ROUTES {
-        for who in [Who::Nobody, Who::Stranger, Who::Viewer, Who::Operator, Who::Admin, Who::ShopAdmin, Who::WebViewer]
-        {
-            let answer =
-                if row.post { counter.post(who, row.path, row.body).await } else { counter.get(who, row.path).await };
+        for caller in [
+            Caller::Anonymous,
+            Caller::UnknownKey,
+            Caller::Viewer,
+            Caller::Operator,
+            Caller::Admin,
+            Caller::ShopAdmin,
+            Caller::WebViewer,
+        ] {
+            let response = if row.post {
+                harness.post(caller, row.path, row.body).await
+            } else {
+                harness.get(caller, row.path).await
+            };
             let about_shop = row.path.contains("shop") && !row.path.contains("/api/reconciler");
-            let expected = match who {
-                Who::Nobody | Who::Stranger => 401,
-                _ if rank(who) < rank(row.needs) => 403,
-                Who::ShopAdmin => row.shop,
-                Who::WebViewer if about_shop => 404,
+            let expected = match caller {
+                Caller::Anonymous | Caller::UnknownKey => 401,
+                _ if rank(caller) < rank(row.needs) => 403,
+                Caller::ShopAdmin => row.shop,
+                Caller::WebViewer if about_shop => 404,
                 _ => row.ok,
             };
-            assert_eq!(answer.status, expected, "{who:?} {} {}", row.path, answer.text);
-            if answer.status >= 400 {
-                answer.problem();
+            assert_eq!(response.status, expected, "{caller:?} {} {}", row.path, response.text);
+            if response.status >= 400 {
+                response.problem();
             }
         }
-        // What one row has done must not decide about the next.
-        counter.post(Who::Admin, "/api/unpause", "").await;
+        // Reset what the row changed.
+        harness.post(Caller::Admin, "/api/unpause", "").await;
     }
 }
 
 #[tokio::test]
-async fn what_is_for_everybody_asks_for_no_key() {
-    let counter = Counter::new();
-    let before = spent(&counter);
-    assert_eq!(counter.get(Who::Nobody, "/healthz").await.json(), json!({"status": "ok", "version": "0.1.0"}));
-    assert_eq!(counter.get(Who::Nobody, "/api/openapi.json").await.json()["openapi"], "3.1.0");
-    let page = counter.get(Who::Nobody, "/").await;
+async fn public_routes_need_no_key() {
+    let harness = Harness::new();
+    let before = store_requests(&harness);
+    assert_eq!(harness.get(Caller::Anonymous, "/healthz").await.json(), json!({"status": "ok", "version": "0.1.0"}));
+    assert_eq!(harness.get(Caller::Anonymous, "/api/openapi.json").await.json()["openapi"], "3.1.0");
+    let page = harness.get(Caller::Anonymous, "/").await;
     assert_eq!((page.status, page.header("content-type")), (200, "text/html; charset=utf-8"));
     let policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
     assert_eq!(page.header("content-security-policy"), policy);
@@ -106,54 +118,55 @@ async fn what_is_for_everybody_asks_for_no_key() {
     for (path, kind) in
         [("/assets/app.js", "text/javascript; charset=utf-8"), ("/assets/style.css", "text/css; charset=utf-8")]
     {
-        let file = counter.get(Who::Nobody, path).await;
+        let file = harness.get(Caller::Anonymous, path).await;
         assert_eq!((file.status, file.header("content-type")), (200, kind));
     }
-    assert_eq!(spent(&counter), before);
+    assert_eq!(store_requests(&harness), before);
 }
 
-fn spent(counter: &Counter<testbed::MemoryStore>) -> u64 {
+fn store_requests(harness: &Harness<testbed::MemoryStore>) -> u64 {
     use platform::store::Store as _;
-    counter.store().usage().usage().requests
+    harness.store().usage().usage().requests
 }
 
-/// API1: broken object level authorization. Another scope's pull request, run or page is not there.
+/// API1: broken object level authorization. Pull requests, runs and pages of another scope are not found.
 #[tokio::test]
-async fn owasp_api1_nobody_reaches_another_scopes_objects() {
-    let counter = Counter::new();
-    furnished(&counter).await;
-    let unknown = counter.get(Who::WebViewer, "/api/pr/shop/999/status").await;
-    let hidden = counter.get(Who::WebViewer, "/api/pr/shop/1/status").await;
+async fn owasp_api1_objects_of_another_scope_are_not_found() {
+    let harness = Harness::new();
+    seed_records(&harness).await;
+    let unknown = harness.get(Caller::WebViewer, "/api/pr/shop/999/status").await;
+    let hidden = harness.get(Caller::WebViewer, "/api/pr/shop/1/status").await;
     assert_eq!((unknown.status, hidden.status), (404, 404));
-    assert_eq!(unknown.text.replace("999", "1"), hidden.text, "what is hidden looks like what is not there");
-    let run = tests::claim(counter.admin.engine(), &pr(2), "run-1", tests::minute(9)).await;
-    counter.admin.engine().apply(&run, tests::minute(9)).await.unwrap();
-    assert_eq!(counter.get(Who::ShopAdmin, "/api/runs/run-1").await.status, 200);
-    assert_eq!(counter.get(Who::WebViewer, "/api/runs/run-1").await.problem(), (404, "NOT_FOUND".to_owned()));
-    assert_eq!(counter.post(Who::ShopAdmin, "/api/pr/web/1/command", r#"{"command":"/hold"}"#).await.status, 404);
+    assert_eq!(unknown.text.replace("999", "1"), hidden.text, "hidden and missing look the same");
+    let run = tests::claim(harness.admin.engine(), &pr(2), "run-1", tests::minute(9)).await;
+    harness.admin.engine().apply(&run, tests::minute(9)).await.unwrap();
+    assert_eq!(harness.get(Caller::ShopAdmin, "/api/runs/run-1").await.status, 200);
+    assert_eq!(harness.get(Caller::WebViewer, "/api/runs/run-1").await.problem(), (404, "NOT_FOUND".to_owned()));
+    assert_eq!(harness.post(Caller::ShopAdmin, "/api/pr/web/1/command", r#"{"command":"/hold"}"#).await.status, 404);
     let batch =
         r#"[{"repo":"acme/web","pr_number":1,"command":"/hold"},{"repo":"shop","pr_number":1,"command":"/hold"}]"#;
-    let results = counter.post(Who::ShopAdmin, "/api/commands", batch).await.json();
+    let results = harness.post(Caller::ShopAdmin, "/api/commands", batch).await.json();
     assert_eq!((&results["results"][0]["status"], &results["results"][1]["status"]), (&json!(404), &json!(202)));
-    assert_eq!(counter.outlets().sent().iter().filter(|parcel| parcel.id.starts_with("cmd:")).count(), 1);
-    // Sweeps name everybody's pull requests: they are for who sees all, and for who asked.
-    let asked = counter.post(Who::ShopAdmin, "/api/reconciler/run", r#"{"repo":"shop"}"#).await.json();
-    let path = format!("/api/runs/{}", asked["run_id"].as_str().unwrap());
-    assert_eq!(counter.get(Who::ShopAdmin, &path).await.json()["state"], "pending");
-    assert_eq!(counter.get(Who::WebViewer, &path).await.status, 404);
-    assert_eq!(counter.get(Who::WebViewer, "/api/runs").await.json()["runs"], json!([]));
+    assert_eq!(harness.publisher().sent().iter().filter(|message| message.id.starts_with("cmd:")).count(), 1);
+    // Sweeps name pull requests of all repositories: only unscoped callers and the requester see them.
+    let accepted = harness.post(Caller::ShopAdmin, "/api/reconciler/run", r#"{"repo":"shop"}"#).await.json();
+    let path = format!("/api/runs/{}", accepted["run_id"].as_str().unwrap());
+    assert_eq!(harness.get(Caller::ShopAdmin, &path).await.json()["state"], "pending");
+    assert_eq!(harness.get(Caller::WebViewer, &path).await.status, 404);
+    assert_eq!(harness.get(Caller::WebViewer, "/api/runs").await.json()["runs"], json!([]));
 }
 
-/// API2: broken authentication. Only a key opens, in the one header, and a wrong one costs nothing.
+/// API2: broken authentication. Only a valid key in the `authorization` header authenticates, and an invalid one reads
+/// nothing.
 #[tokio::test]
-async fn owasp_api2_only_a_key_opens_and_a_wrong_one_costs_nothing() {
-    let counter = Counter::new();
-    furnished(&counter).await;
-    let key = counter.key(Who::Admin).unwrap().to_owned();
-    let before = spent(&counter);
+async fn owasp_api2_only_a_valid_key_authenticates_and_a_wrong_one_reads_nothing() {
+    let harness = Harness::new();
+    seed_records(&harness).await;
+    let key = harness.key(Caller::Admin).unwrap().to_owned();
+    let before = store_requests(&harness);
     let with = |name: &'static str, value: String| {
         let request = http::Request::builder().uri("/api/overview").header(name, value);
-        counter.send(Who::Nobody, request.body(bytes::Bytes::new()).unwrap())
+        harness.send(Caller::Anonymous, request.body(bytes::Bytes::new()).unwrap())
     };
     for wrong in [
         with("authorization", format!("Basic {key}")),
@@ -164,23 +177,23 @@ async fn owasp_api2_only_a_key_opens_and_a_wrong_one_costs_nothing() {
         with("x-api-key", key.clone()),
         with("cookie", format!("key={key}")),
     ] {
-        let answer = wrong.await;
-        assert_eq!(answer.problem(), (401, "UNAUTHORIZED".to_owned()));
-        assert_eq!(answer.header("www-authenticate"), "Bearer");
+        let response = wrong.await;
+        assert_eq!(response.problem(), (401, "UNAUTHORIZED".to_owned()));
+        assert_eq!(response.header("www-authenticate"), "Bearer");
     }
-    let in_query = counter.get(Who::Nobody, &format!("/api/overview?key={key}")).await;
+    let in_query = harness.get(Caller::Anonymous, &format!("/api/overview?key={key}")).await;
     assert_eq!(in_query.status, 401);
-    assert_eq!(spent(&counter), before, "whoever is not let in costs nothing");
+    assert_eq!(store_requests(&harness), before, "an unauthenticated request reads nothing");
     assert_eq!(with("authorization", format!("bearer {key}")).await.status, 200);
-    assert!(!counter.lines.text().contains(&key), "no key is ever logged");
+    assert!(!harness.lines.text().contains(&key), "no key is ever logged");
 }
 
-/// API3: broken object property level authorization. Nothing is shown or set that is not meant to be.
+/// API3: broken object property level authorization. Internal properties are neither shown nor settable.
 #[tokio::test]
-async fn owasp_api3_no_property_is_shown_or_set_that_is_not_meant_to_be() {
-    let counter = Counter::new();
-    furnished(&counter).await;
-    let status = counter.get(Who::Viewer, "/api/pr/shop/1/status").await.json();
+async fn owasp_api3_internal_properties_are_neither_shown_nor_settable() {
+    let harness = Harness::new();
+    seed_records(&harness).await;
+    let status = harness.get(Caller::Viewer, "/api/pr/shop/1/status").await.json();
     for inner in ["node_id", "signals", "past_heads", "early", "ttl", "not_before"] {
         assert!(status.get(inner).is_none(), "{inner}");
     }
@@ -190,87 +203,88 @@ async fn owasp_api3_no_property_is_shown_or_set_that_is_not_meant_to_be() {
         r#"{"command":"/rebuild","run_id":"x"}"#,
     ] {
         assert_eq!(
-            counter.post(Who::Operator, "/api/pr/shop/1/command", body).await.problem(),
+            harness.post(Caller::Operator, "/api/pr/shop/1/command", body).await.problem(),
             (400, "BAD_JSON".to_owned())
         );
     }
-    counter.post(Who::Operator, "/api/pr/shop/1/command", r#"{"command":"/rebuild"}"#).await;
-    let sent = format!("{:?}", counter.outlets().sent());
+    harness.post(Caller::Operator, "/api/pr/shop/1/command", r#"{"command":"/rebuild"}"#).await;
+    let sent = format!("{:?}", harness.publisher().sent());
     assert!(sent.contains(r#"requested_by: "operator""#) && sent.contains("source: AdminApi"), "{sent}");
 }
 
-/// API4: unrestricted resource consumption. A key has a limit per minute, and hears when to come back.
+/// API4: unrestricted resource consumption. Each key has a limit per minute, and 429 carries `retry-after`.
 #[tokio::test]
-async fn owasp_api4_a_key_has_a_limit_and_hears_when_to_come_back() {
+async fn owasp_api4_rate_limit_per_key_returns_retry_after() {
     let policies =
         domain::policy::Policies::parse("mode = \"act\"\nlimits.api_requests_per_minute_per_key = 3").unwrap();
     let options = crate::harness::Options { policies, ..Default::default() };
-    let counter = Counter::on(testbed::MemoryStore::new(), options);
-    counter.clock.set(start() + jiff::SignedDuration::from_secs(18));
+    let harness = Harness::on(testbed::MemoryStore::new(), options);
+    harness.clock.set(start() + jiff::SignedDuration::from_secs(18));
     for _ in 0..3 {
-        assert_eq!(counter.get(Who::Viewer, "/api/circuit-breaker").await.status, 200);
+        assert_eq!(harness.get(Caller::Viewer, "/api/circuit-breaker").await.status, 200);
     }
-    let refused = counter.get(Who::Viewer, "/api/circuit-breaker").await;
+    let refused = harness.get(Caller::Viewer, "/api/circuit-breaker").await;
     assert_eq!(refused.problem(), (429, "RATE_LIMITED".to_owned()));
     assert_eq!(refused.header("retry-after"), "42");
-    assert_eq!(counter.get(Who::Operator, "/api/circuit-breaker").await.status, 200, "others are not kept waiting");
-    counter.clock.set(tests::minute(1));
-    assert_eq!(counter.get(Who::Viewer, "/api/circuit-breaker").await.status, 200);
+    assert_eq!(harness.get(Caller::Operator, "/api/circuit-breaker").await.status, 200, "other keys are not limited");
+    harness.clock.set(tests::minute(1));
+    assert_eq!(harness.get(Caller::Viewer, "/api/circuit-breaker").await.status, 200);
     for (path, most) in
         [("/api/prs?limit=101", 100), ("/api/pr/shop/1/events?limit=201", 200), ("/api/runs?limit=101", 100)]
     {
-        let refused = counter.get(Who::Admin, path).await;
-        counter.clock.set(counter_now(&counter) + jiff::SignedDuration::from_mins(1));
+        let refused = harness.get(Caller::Admin, path).await;
+        harness.clock.set(clock_now(&harness) + jiff::SignedDuration::from_mins(1));
         assert_eq!(refused.problem(), (400, "BAD_QUERY".to_owned()));
         assert!(refused.text.contains(&most.to_string()));
     }
 }
 
-/// A status is counted while it is read: over the limit nobody gets it, and from then on nothing is read for them.
+/// The rate limit is counted while the status is read: above it the response is refused, and later requests read
+/// nothing.
 #[tokio::test]
-async fn a_status_is_counted_like_everything_else() {
+async fn status_query_counts_against_the_rate_limit() {
     let policies =
         domain::policy::Policies::parse("mode = \"act\"\nlimits.api_requests_per_minute_per_key = 3").unwrap();
     let options = crate::harness::Options { policies, ..Default::default() };
-    let counter = Counter::on(testbed::MemoryStore::new(), options);
-    furnished(&counter).await;
+    let harness = Harness::on(testbed::MemoryStore::new(), options);
+    seed_records(&harness).await;
     for _ in 0..3 {
-        assert_eq!(counter.get(Who::Viewer, "/api/pr/shop/1/status").await.status, 200);
+        assert_eq!(harness.get(Caller::Viewer, "/api/pr/shop/1/status").await.status, 200);
     }
     for nth in 0..3 {
-        let before = spent(&counter);
-        let refused = counter.get(Who::Viewer, "/api/pr/shop/1/status").await;
+        let before = store_requests(&harness);
+        let refused = harness.get(Caller::Viewer, "/api/pr/shop/1/status").await;
         assert_eq!(refused.problem(), (429, "RATE_LIMITED".to_owned()));
-        assert!(nth == 0 || spent(&counter) - before == 1, "who is known to be over it costs one count");
+        assert!(nth == 0 || store_requests(&harness) - before == 1, "a key over its limit costs one count");
     }
-    counter.clock.set(tests::minute(21));
-    assert_eq!(counter.get(Who::Viewer, "/api/pr/shop/1/status").await.status, 200);
-    assert_eq!(counter.get(Who::Viewer, "/api/pr/shop/99/status").await.problem().0, 404);
+    harness.clock.set(tests::minute(21));
+    assert_eq!(harness.get(Caller::Viewer, "/api/pr/shop/1/status").await.status, 200);
+    assert_eq!(harness.get(Caller::Viewer, "/api/pr/shop/99/status").await.problem().0, 404);
 }
 
-fn counter_now(counter: &Counter<testbed::MemoryStore>) -> jiff::Timestamp {
+fn clock_now(harness: &Harness<testbed::MemoryStore>) -> jiff::Timestamp {
     use platform::clock::Clock as _;
-    counter.clock.now()
+    harness.clock.now()
 }
 
-/// API5: broken function level authorization. A role cannot do what a higher one may, whatever the way.
+/// API5: broken function level authorization. A role cannot use a higher role's actions by any route.
 #[tokio::test]
-async fn owasp_api5_a_role_cannot_do_what_a_higher_one_may() {
-    let counter = Counter::new();
-    furnished(&counter).await;
+async fn owasp_api5_role_cannot_use_actions_of_a_higher_role() {
+    let harness = Harness::new();
+    seed_records(&harness).await;
     for command in ["/cancel", "/close-and-reopen", "/approve"] {
         let body = json!({"command": command}).to_string();
-        assert_eq!(counter.post(Who::Operator, "/api/pr/shop/1/command", &body).await.problem().0, 403, "{command}");
+        assert_eq!(harness.post(Caller::Operator, "/api/pr/shop/1/command", &body).await.problem().0, 403, "{command}");
         let batch = json!([{"repo": "shop", "pr_number": 1, "command": command}]).to_string();
-        let results = counter.post(Who::Operator, "/api/commands", &batch).await.json();
+        let results = harness.post(Caller::Operator, "/api/commands", &batch).await.json();
         assert_eq!(results["results"][0]["status"], 403, "{command}");
     }
-    assert_eq!(counter.outlets().sent(), []);
-    let cancel = counter.post(Who::Admin, "/api/pr/shop/1/command", r#"{"command":"/cancel"}"#).await;
+    assert_eq!(harness.publisher().sent(), []);
+    let cancel = harness.post(Caller::Admin, "/api/pr/shop/1/command", r#"{"command":"/cancel"}"#).await;
     assert_eq!(cancel.status, 202, "{}", cancel.text);
     for method in ["PUT", "DELETE", "PATCH", "POST"] {
         let request = http::Request::builder().method(method).uri("/api/overview");
-        let answer = counter.send(Who::Admin, request.body(bytes::Bytes::new()).unwrap()).await;
-        assert_eq!(answer.problem(), (405, "METHOD_NOT_ALLOWED".to_owned()), "{method}");
+        let response = harness.send(Caller::Admin, request.body(bytes::Bytes::new()).unwrap()).await;
+        assert_eq!(response.problem(), (405, "METHOD_NOT_ALLOWED".to_owned()), "{method}");
     }
 }

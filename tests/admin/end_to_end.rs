@@ -1,5 +1,4 @@
-//! With the others: what is asked here is done by the Car Bridge, a sweep that was asked for is the reconciler's, and GitHub,
-//! when it is asked, changes nothing. In the pretended world.
+//! The admin function with the Car Bridge, the reconciler and the fakes on one store.
 
 use std::sync::Arc;
 
@@ -16,170 +15,171 @@ use reconciler::{ReconcileScope, Reconciler, SweepOutcome, SweepTrigger};
 use serde_json::json;
 use testbed::{FaultStore, RecordingPublisher, TestStore, Testbed};
 
-use crate::harness::{Counter, Options, Who};
+use crate::harness::{Caller, Harness, Options};
 
-type Shared = Counter<FaultStore<TestStore>>;
+type Shared = Harness<FaultStore<TestStore>>;
 
-/// The stage with a pull request on it, and the admin function on the same store.
-async fn together() -> (Testbed, Shared, FakePrId, String) {
-    let stage = Testbed::quiet();
-    let pr = stage.open_and_deliver(NewPullRequest::default()).await;
-    let options = Options { github: Some(stage.github.clone()), ..Options::default() };
-    let counter = Counter::on(stage.store.clone(), options);
-    counter.clock.set(stage.now());
+/// A testbed with one pull request, and the admin function on the same store.
+async fn set_up() -> (Testbed, Shared, FakePrId, String) {
+    let testbed = Testbed::quiet();
+    let pr = testbed.open_and_deliver(NewPullRequest::default()).await;
+    let options = Options { github: Some(testbed.github.clone()), ..Options::default() };
+    let harness = Harness::on(testbed.store.clone(), options);
+    harness.clock.set(testbed.now());
     let path = format!("/api/pr/{}/{}", pr.repo, pr.number);
-    (stage, counter, pr, path)
+    (testbed, harness, pr, path)
 }
 
 /// The reconciler on the same store.
-fn sweep(stage: &Testbed, config: &str) -> Reconciler<FaultStore<TestStore>, RecordingPublisher> {
-    let (store, publisher, clock) = (stage.store.clone(), stage.publisher.clone(), Arc::new(stage.clock.clone()));
-    Reconciler::new(store, publisher, Policies::parse(config).unwrap(), stage.github.clone(), None, clock, vec![])
+fn sweep(testbed: &Testbed, config: &str) -> Reconciler<FaultStore<TestStore>, RecordingPublisher> {
+    let (store, publisher, clock) = (testbed.store.clone(), testbed.publisher.clone(), Arc::new(testbed.clock.clone()));
+    Reconciler::new(store, publisher, Policies::parse(config).unwrap(), testbed.github.clone(), None, clock, vec![])
 }
 
-fn messages(counter: &Shared) -> Vec<String> {
-    let body = |parcel: OutboundMessage| match parcel.destination {
+fn messages(harness: &Shared) -> Vec<String> {
+    let body = |message: OutboundMessage| match message.destination {
         Destination::Queue { message: QueueMessage::Command(command), .. } => {
             QueueMessage::Command(command).to_json().ok()
         }
         Destination::Queue { .. } | Destination::Bus { .. } | Destination::Notice(_) => None,
     };
-    counter.outlets().sent().into_iter().filter_map(body).collect()
+    harness.publisher().sent().into_iter().filter_map(body).collect()
 }
 
 #[tokio::test]
-async fn a_command_of_the_api_is_carried_out_once_however_often_its_message_comes() {
-    let (stage, counter, pr, path) = together().await;
-    let asked =
-        counter.post(Who::Operator, &format!("{path}/command"), r#"{"command":"/hold","args":"a freeze"}"#).await;
-    assert_eq!(asked.status, 202, "{}", asked.text);
-    let sent = messages(&counter);
+async fn api_command_runs_once_despite_redelivery() {
+    let (testbed, harness, pr, path) = set_up().await;
+    let accepted =
+        harness.post(Caller::Operator, &format!("{path}/command"), r#"{"command":"/hold","args":"a freeze"}"#).await;
+    assert_eq!(accepted.status, 202, "{}", accepted.text);
+    let sent = messages(&harness);
     for n in 0..2 {
-        let handled = stage.bridge.handle(&format!("m{n}"), &sent[0]).await.unwrap();
+        let handled = testbed.bridge.handle(&format!("m{n}"), &sent[0]).await.unwrap();
         assert!(matches!(handled, MessageOutcome::Done(_)), "{handled:?}");
     }
-    let record = stage.record(&pr).await;
+    let record = testbed.record(&pr).await;
     assert!(record.hold);
     assert_eq!(record.blocked.unwrap().reason, "held by operator: a freeze");
-    let status = counter.get(Who::Operator, &format!("{path}/status")).await.json();
+    let status = harness.get(Caller::Operator, &format!("{path}/status")).await.json();
     let received: Vec<&serde_json::Value> =
         status["history"].as_array().unwrap().iter().filter(|event| event["kind"] == "COMMAND_RECEIVED").collect();
     assert_eq!(
         (received.len(), &received[0]["by"], &received[0]["id"]),
-        (1, &json!("operator"), &asked.json()["command_id"])
+        (1, &json!("operator"), &accepted.json()["command_id"])
     );
     assert_eq!((&status["held"], &status["why"]), (&json!(true), &json!("Held by operator: a freeze.")));
     assert!(status["commands"].as_array().unwrap().iter().any(|command| command["command"] == "/resume"));
 }
 
-/// The procedure for what was given up: a person says `/resume` by the API, and Suture takes it back with fresh budgets.
+/// The documented procedure after an escalation: `/resume` by the API gives the pull request fresh budgets.
 #[tokio::test]
-async fn what_was_given_up_is_taken_back_by_the_api() {
-    let (stage, counter, pr, path) = together().await;
-    stage.fakes().force(Fault::RealTestFailure, &pr);
-    let sweep = sweep(&stage, "mode = \"act\"");
+async fn escalated_pull_request_is_resumed_by_the_api() {
+    let (testbed, harness, pr, path) = set_up().await;
+    testbed.fakes().force(Fault::RealTestFailure, &pr);
+    let sweep = sweep(&testbed, "mode = \"act\"");
     let mut minutes = 0;
-    while stage.record(&pr).await.state != State::NeedsIntervention {
-        assert!(minutes < 300, "{:?}", stage.record(&pr).await);
-        (minutes, _) = (minutes + 5, stage.pass(5).await);
-        let wish = SweepTrigger::scheduled("sweep", stage.now(), "here");
-        sweep.sweep(&wish, stage.now() + SignedDuration::from_mins(4)).await.unwrap();
-        stage.handle_messages().await;
+    while testbed.record(&pr).await.state != State::NeedsIntervention {
+        assert!(minutes < 300, "{:?}", testbed.record(&pr).await);
+        (minutes, _) = (minutes + 5, testbed.pass(5).await);
+        let trigger = SweepTrigger::scheduled("sweep", testbed.now(), "here");
+        sweep.sweep(&trigger, testbed.now() + SignedDuration::from_mins(4)).await.unwrap();
+        testbed.handle_messages().await;
     }
-    counter.clock.set(stage.now());
-    let status = counter.get(Who::Operator, &format!("{path}/status")).await.json();
+    harness.clock.set(testbed.now());
+    let status = harness.get(Caller::Operator, &format!("{path}/status")).await.json();
     assert!(status["blocked_reason"].as_str().is_some_and(|why| why.contains("failed")), "{status}");
-    let asked = counter.post(Who::Operator, &format!("{path}/command"), r#"{"command":"/resume"}"#).await;
-    assert_eq!(asked.status, 202, "{}", asked.text);
-    let sent = messages(&counter);
+    let accepted = harness.post(Caller::Operator, &format!("{path}/command"), r#"{"command":"/resume"}"#).await;
+    assert_eq!(accepted.status, 202, "{}", accepted.text);
+    let sent = messages(&harness);
     assert_eq!(sent.len(), 1, "{sent:?}");
-    let handled = stage.bridge.handle("m-resume", &sent[0]).await.unwrap();
+    let handled = testbed.bridge.handle("m-resume", &sent[0]).await.unwrap();
     assert!(matches!(handled, MessageOutcome::Done(_)), "{handled:?}");
-    let record = stage.record(&pr).await;
+    let record = testbed.record(&pr).await;
     assert_eq!((record.state, record.blocked), (State::ChecksFailed, None));
     assert_eq!(record.retry_counts, domain::budget::RetryCounts::default());
-    let status = counter.get(Who::Operator, &format!("{path}/status")).await.json();
+    let status = harness.get(Caller::Operator, &format!("{path}/status")).await.json();
     assert_eq!(status["blocked_reason"], json!(null), "{status}");
 }
 
 #[tokio::test]
-async fn a_sweep_that_was_asked_for_is_found_by_the_reconciler_under_its_name() {
-    let (stage, counter, ..) = together().await;
-    let asked = counter.post(Who::Operator, "/api/reconciler/run", "").await.json();
-    let id = asked["run_id"].as_str().unwrap();
-    let sweep = sweep(&stage, "mode = \"act\"");
-    let wish = SweepTrigger::requested(RunId::new(id), ReconcileScope::All, false, "here");
-    let deadline = stage.now() + SignedDuration::from_mins(5);
-    assert!(matches!(sweep.sweep(&wish, deadline).await.unwrap(), SweepOutcome::Done(_)));
-    assert_eq!(sweep.sweep(&wish, deadline).await.unwrap(), SweepOutcome::DuplicateTrigger);
-    let run = counter.get(Who::Viewer, &format!("/api/runs/{id}")).await.json();
+async fn requested_sweep_runs_in_the_reconciler_under_its_run_id() {
+    let (testbed, harness, ..) = set_up().await;
+    let accepted = harness.post(Caller::Operator, "/api/reconciler/run", "").await.json();
+    let id = accepted["run_id"].as_str().unwrap();
+    let sweep = sweep(&testbed, "mode = \"act\"");
+    let trigger = SweepTrigger::requested(RunId::new(id), ReconcileScope::All, false, "here");
+    let deadline = testbed.now() + SignedDuration::from_mins(5);
+    assert!(matches!(sweep.sweep(&trigger, deadline).await.unwrap(), SweepOutcome::Done(_)));
+    assert_eq!(sweep.sweep(&trigger, deadline).await.unwrap(), SweepOutcome::DuplicateTrigger);
+    let run = harness.get(Caller::Viewer, &format!("/api/runs/{id}")).await.json();
     assert_eq!((&run["state"], &run["kind"]), (&json!("completed"), &json!("sweep")));
-    let overview = counter.get(Who::Viewer, "/api/overview").await.json();
+    let overview = harness.get(Caller::Viewer, "/api/overview").await.json();
     assert_eq!(overview["last_sweep"]["run_id"], id);
-    // One whose word on the bus was lost is granted by the next regular sweep: it has a date.
-    stage.fakes().advance(SignedDuration::from_mins(1));
-    counter.clock.set(stage.now());
-    let lost = counter.post(Who::Operator, "/api/reconciler/run", "").await.json();
-    let tick = SweepTrigger::scheduled("sweep", stage.now(), "there");
-    let deadline = stage.now() + SignedDuration::from_mins(5);
+    // A request whose bus event was lost is served by the next scheduled sweep, because it has a due date.
+    testbed.fakes().advance(SignedDuration::from_mins(1));
+    harness.clock.set(testbed.now());
+    let lost = harness.post(Caller::Operator, "/api/reconciler/run", "").await.json();
+    let tick = SweepTrigger::scheduled("sweep", testbed.now(), "there");
+    let deadline = testbed.now() + SignedDuration::from_mins(5);
     let SweepOutcome::Done(summary) = sweep.sweep(&tick, deadline).await.unwrap() else { panic!("no sweep") };
     assert_eq!(summary.requests, 1);
-    let run = counter.get(Who::Viewer, &format!("/api/runs/{}", lost["run_id"].as_str().unwrap())).await.json();
+    let run = harness.get(Caller::Viewer, &format!("/api/runs/{}", lost["run_id"].as_str().unwrap())).await.json();
     assert_eq!(run["state"], "completed");
 }
 
-/// The numbers of a row of the status issue, by what it begins with.
-fn shown(body: &str, begins: &str) -> Vec<u64> {
+/// The numbers in the row of the status issue that starts with this text.
+fn issue_numbers(body: &str, begins: &str) -> Vec<u64> {
     let row = body.lines().find(|line| line.starts_with(&format!("| {begins} |")));
     let cells = row.unwrap_or_else(|| panic!("no {begins} in {body}")).split('|').skip(2);
     cells.filter_map(|cell| cell.trim().parse().ok()).collect()
 }
 
 #[tokio::test]
-async fn the_status_issue_shows_the_numbers_of_the_overview() {
-    let (stage, counter, pr, _) = together().await;
+async fn status_issue_shows_the_overview_counts() {
+    let (testbed, harness, pr, _) = set_up().await;
     for _ in 0..3 {
-        stage.open_and_deliver(NewPullRequest::default()).await;
+        testbed.open_and_deliver(NewPullRequest::default()).await;
     }
-    stage.pass(3).await;
-    stage.fakes().person_merges(&pr, "maria");
-    stage.pass(40).await;
-    let sweep = sweep(&stage, "mode = \"act\"\nstatus.repo = 'acme/payments'");
-    let wish = SweepTrigger::scheduled("sweep", stage.now(), "here");
-    let SweepOutcome::Done(summary) = sweep.sweep(&wish, stage.now() + SignedDuration::from_mins(5)).await.unwrap()
+    testbed.pass(3).await;
+    testbed.fakes().person_merges(&pr, "maria");
+    testbed.pass(40).await;
+    let sweep = sweep(&testbed, "mode = \"act\"\nstatus.repo = 'acme/payments'");
+    let trigger = SweepTrigger::scheduled("sweep", testbed.now(), "here");
+    let SweepOutcome::Done(summary) =
+        sweep.sweep(&trigger, testbed.now() + SignedDuration::from_mins(5)).await.unwrap()
     else {
         panic!("no sweep")
     };
     assert_eq!((summary.errors.len(), summary.coordination.map(|it| it.status)), (0, Some(1)));
-    counter.clock.set(stage.now());
-    let overview = counter.get(Who::Viewer, "/api/overview").await.json();
-    stage.handle_messages().await;
-    let body = stage.fakes().issues().next().map(|(_, issue)| issue.body.clone()).unwrap();
+    harness.clock.set(testbed.now());
+    let overview = harness.get(Caller::Viewer, "/api/overview").await.json();
+    testbed.handle_messages().await;
+    let body = testbed.fakes().issues().next().map(|(_, issue)| issue.body.clone()).unwrap();
     let states = overview["states"].as_array().unwrap();
     assert_eq!(states.len(), 12);
     for state in states {
         let expected = [&state["count"], &state["stale"]].map(|number| number.as_u64().unwrap());
-        assert_eq!(shown(&body, state["state"].as_str().unwrap()), expected, "{state}");
+        assert_eq!(issue_numbers(&body, state["state"].as_str().unwrap()), expected, "{state}");
     }
     for repo in overview["repos"].as_array().unwrap() {
         let expected = ["open", "needs_person", "stale"].map(|field| repo[field].as_u64().unwrap());
-        assert_eq!(shown(&body, repo["repo"].as_str().unwrap()), expected, "{repo}");
+        assert_eq!(issue_numbers(&body, repo["repo"].as_str().unwrap()), expected, "{repo}");
     }
     let today = overview["days"].as_array().unwrap().last().unwrap();
     let expected = ["opened", "merged", "healed", "remedies", "escalated"].map(|field| today[field].as_u64().unwrap());
-    assert_eq!(shown(&body, "UTC"), expected);
+    assert_eq!(issue_numbers(&body, "UTC"), expected);
     assert!(expected[0] == 4 && expected[1] >= 1, "{today}");
 }
 
 #[tokio::test]
-async fn github_is_asked_and_nothing_is_changed_by_it() {
-    let (stage, counter, pr, path) = together().await;
-    stage.fakes().advance(SignedDuration::from_mins(1));
-    let before = stage.record(&pr).await;
-    let written = stage.store.usage().usage().items_written;
-    counter.clock.set(stage.now());
-    let live = counter.get(Who::Viewer, &format!("{path}/explain?live=true")).await.json();
+async fn live_explain_does_not_change_the_record() {
+    let (testbed, harness, pr, path) = set_up().await;
+    testbed.fakes().advance(SignedDuration::from_mins(1));
+    let before = testbed.record(&pr).await;
+    let written = testbed.store.usage().usage().items_written;
+    harness.clock.set(testbed.now());
+    let live = harness.get(Caller::Viewer, &format!("{path}/explain?live=true")).await.json();
     assert_eq!((&live["live"], &live["live_error"]), (&json!(true), &json!(null)), "{live}");
-    assert_eq!(stage.record(&pr).await, before);
-    assert!(stage.store.usage().usage().items_written <= written + 1, "only the limit of the key was counted");
+    assert_eq!(testbed.record(&pr).await, before);
+    assert!(testbed.store.usage().usage().items_written <= written + 1, "only the rate limit counter was written");
 }

@@ -1,4 +1,4 @@
-//! The counter: the admin function on a store, with keys of every role, and requests made without sockets.
+//! Test harness: the admin function on a store, with keys of every role and requests without sockets.
 
 use std::sync::Arc;
 
@@ -21,36 +21,36 @@ use testbed::{ManualClock, MemoryStore, RecordingPublisher};
 use tests::{Written, acting, start};
 use tower::ServiceExt as _;
 
-/// Who asks.
+/// The caller of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Who {
-    Nobody,
-    Stranger,
+pub(crate) enum Caller {
+    Anonymous,
+    UnknownKey,
     Viewer,
     Operator,
     Admin,
-    /// An admin who sees `acme/shop` only.
+    /// An admin with the scope `acme/shop`.
     ShopAdmin,
-    /// A viewer who sees `acme/web` only.
+    /// A viewer with the scope `acme/web`.
     WebViewer,
 }
 
-pub(crate) struct Counter<S: Store + 'static> {
+pub(crate) struct Harness<S: Store + 'static> {
     pub(crate) admin: Arc<Admin<S, RecordingPublisher>>,
     pub(crate) clock: ManualClock,
     pub(crate) lines: Written,
-    keys: Vec<(Who, String)>,
+    keys: Vec<(Caller, String)>,
 }
 
-/// What was answered.
+/// Response of the admin function.
 #[derive(Debug, Clone)]
-pub(crate) struct Answered {
+pub(crate) struct ApiResponse {
     pub(crate) status: u16,
     pub(crate) headers: http::HeaderMap,
     pub(crate) text: String,
 }
 
-impl Answered {
+impl ApiResponse {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {} {}", self.status, self.text))
     }
@@ -59,7 +59,7 @@ impl Answered {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("")
     }
 
-    /// The code of a problem, which is one in every respect.
+    /// Status and code of a problem response; asserts that the response is a valid one.
     pub(crate) fn problem(&self) -> (u16, String) {
         assert_eq!(self.header("content-type"), "application/problem+json", "{} {}", self.status, self.text);
         let json = self.json();
@@ -83,27 +83,27 @@ impl Default for Options {
     }
 }
 
-impl Counter<MemoryStore> {
+impl Harness<MemoryStore> {
     pub(crate) fn new() -> Self {
         Self::on(MemoryStore::new(), Options::default())
     }
 }
 
-impl<S: Store + 'static> Counter<S> {
+impl<S: Store + 'static> Harness<S> {
     pub(crate) fn on(store: S, options: Options) -> Self {
         let clock = ManualClock::at(start());
         let lines = Written::default();
         let mut keys = Vec::new();
         let mut entries = Vec::new();
-        for (who, name, role, scope) in [
-            (Who::Viewer, "viewer", ApiRole::Viewer, ""),
-            (Who::Operator, "operator", ApiRole::Operator, ""),
-            (Who::Admin, "admin", ApiRole::Admin, ""),
-            (Who::ShopAdmin, "shop-admin", ApiRole::Admin, ":acme/shop"),
-            (Who::WebViewer, "web-viewer", ApiRole::Viewer, ":acme/web"),
+        for (caller, name, role, scope) in [
+            (Caller::Viewer, "viewer", ApiRole::Viewer, ""),
+            (Caller::Operator, "operator", ApiRole::Operator, ""),
+            (Caller::Admin, "admin", ApiRole::Admin, ""),
+            (Caller::ShopAdmin, "shop-admin", ApiRole::Admin, ":acme/shop"),
+            (Caller::WebViewer, "web-viewer", ApiRole::Viewer, ":acme/web"),
         ] {
             let (key, entry) = new_key(name, role).unwrap();
-            keys.push((who, key));
+            keys.push((caller, key));
             entries.push(format!("{entry}{scope}"));
         }
         let settings = AdminSettings {
@@ -119,15 +119,15 @@ impl<S: Store + 'static> Counter<S> {
         Self { admin: Arc::new(Admin::new(engine, settings)), clock, lines, keys }
     }
 
-    pub(crate) fn key(&self, who: Who) -> Option<&str> {
-        match who {
-            Who::Nobody => None,
-            Who::Stranger => Some("suture_0000000000000000000000000000000000000000000000000000000000000000"),
+    pub(crate) fn key(&self, caller: Caller) -> Option<&str> {
+        match caller {
+            Caller::Anonymous => None,
+            Caller::UnknownKey => Some("suture_0000000000000000000000000000000000000000000000000000000000000000"),
             known => self.keys.iter().find(|(one, _)| *one == known).map(|(_, key)| key.as_str()),
         }
     }
 
-    pub(crate) fn outlets(&self) -> &RecordingPublisher {
+    pub(crate) fn publisher(&self) -> &RecordingPublisher {
         self.admin.engine().publisher()
     }
 
@@ -135,40 +135,46 @@ impl<S: Store + 'static> Counter<S> {
         self.admin.engine().store()
     }
 
-    /// A fact is heard, at its own time.
-    pub(crate) async fn hear(&self, fact: &Fact) {
+    /// Applies a fact at its own time.
+    pub(crate) async fn apply_fact(&self, fact: &Fact) {
         let at = fact.occurred_at;
         self.admin.engine().apply(fact, at).await.unwrap();
         self.store().write(vec![schema::add_repo(&fact.pr.repo)], at).await.unwrap();
     }
 
-    pub(crate) async fn send(&self, who: Who, request: Request<Bytes>) -> Answered {
+    pub(crate) async fn send(&self, caller: Caller, request: Request<Bytes>) -> ApiResponse {
         let (mut parts, body) = request.into_parts();
-        if let Some(key) = self.key(who) {
+        if let Some(key) = self.key(caller) {
             parts.headers.insert("authorization", format!("Bearer {key}").parse().unwrap());
         }
         let request = Request::from_parts(parts, http_body_util::Full::new(body));
-        let answer = router(Arc::clone(&self.admin)).oneshot(request).await.unwrap();
-        let (parts, body) = answer.into_parts();
+        let response = router(Arc::clone(&self.admin)).oneshot(request).await.unwrap();
+        let (parts, body) = response.into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();
         let text = String::from_utf8(bytes.to_vec()).unwrap();
-        Answered { status: parts.status.as_u16(), headers: parts.headers, text }
+        ApiResponse { status: parts.status.as_u16(), headers: parts.headers, text }
     }
 
-    pub(crate) async fn get(&self, who: Who, path: &str) -> Answered {
-        self.send(who, Request::builder().uri(path).body(Bytes::new()).unwrap()).await
+    pub(crate) async fn get(&self, caller: Caller, path: &str) -> ApiResponse {
+        self.send(caller, Request::builder().uri(path).body(Bytes::new()).unwrap()).await
     }
 
-    pub(crate) async fn post(&self, who: Who, path: &str, body: &str) -> Answered {
-        self.post_named(who, path, body, None).await
+    pub(crate) async fn post(&self, caller: Caller, path: &str, body: &str) -> ApiResponse {
+        self.post_with_key(caller, path, body, None).await
     }
 
-    pub(crate) async fn post_named(&self, who: Who, path: &str, body: &str, name: Option<&str>) -> Answered {
+    pub(crate) async fn post_with_key(
+        &self,
+        caller: Caller,
+        path: &str,
+        body: &str,
+        name: Option<&str>,
+    ) -> ApiResponse {
         let request = Request::builder().method(Method::POST).uri(path).header("content-type", "application/json");
         let request = match name {
             Some(name) => request.header("idempotency-key", name),
             None => request,
         };
-        self.send(who, request.body(Bytes::from(body.to_owned())).unwrap()).await
+        self.send(caller, request.body(Bytes::from(body.to_owned())).unwrap()).await
     }
 }

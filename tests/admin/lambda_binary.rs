@@ -1,5 +1,5 @@
-//! The real thing: the release binary behind the Lambda Runtime API, with DynamoDB in this process, and a request as API
-//! Gateway sends it.
+//! The release binary behind the Lambda Runtime API, with DynamoDB in this process and a request in API Gateway's
+//! format.
 
 use admin::keys::new_key;
 use domain::command::ApiRole;
@@ -12,7 +12,7 @@ use tests::lambda::Function;
 use tests::local_aws::{Dynoxide, fresh_names};
 use tests::{acting, minute, opened, pr, start};
 
-/// What API Gateway makes of a request: version 2 of its payload.
+/// The API Gateway event (payload version 2.0) of a request.
 fn gateway_event(path: &str, key: Option<&str>) -> Value {
     let authorization = key.map(|key| format!("Bearer {key}")).unwrap_or_default();
     json!({
@@ -28,10 +28,10 @@ fn gateway_event(path: &str, key: Option<&str>) -> Value {
     })
 }
 
-/// After a change to a function, its release binary is built here first: that takes minutes, and is why this program at times
-/// runs for so much longer than it does otherwise. `SUTURE_PROFILE=dev` saves them.
+/// After a code change this test first builds the release binary, which takes minutes. `SUTURE_PROFILE=dev` avoids
+/// that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_release_binary_answers_gateway_events() {
+async fn release_binary_answers_gateway_events() {
     let dynamo = Dynoxide::in_memory().await;
     let names = fresh_names();
     let engine = Engine::new(dynamo.store_on(names.clone()).await, RecordingPublisher::default(), acting());
@@ -47,7 +47,7 @@ async fn the_release_binary_answers_gateway_events() {
             ("AWS_ENDPOINT_URL_DYNAMODB", dynamo.endpoint()),
             ("SUTURE_STATE_TABLE", &names.state),
             ("SUTURE_EVENTS_TABLE", &names.events),
-            // Nothing is to be sent here; whatever tried would fail at once.
+            // Nothing listens there: an unexpected publish fails at once.
             ("SUTURE_COMMAND_QUEUE_URL", "http://127.0.0.1:9/queue"),
             ("SUTURE_GITHUB_OWNER", "acme"),
             ("SUTURE_ADMIN_KEYS", &entry),
@@ -58,7 +58,7 @@ async fn the_release_binary_answers_gateway_events() {
     assert_eq!(status["statusCode"], 200, "{status}");
     let body: Value = serde_json::from_str(status["body"].as_str().unwrap()).unwrap();
     assert_eq!((&body["state"], &body["number"]), (&json!("CREATED"), &json!(42)));
-    // API Gateway decodes what stood encoded in the path.
+    // API Gateway decodes the path.
     let spelled = function.invoke(&gateway_event("/api/pr/acme/shop/42/explain", Some(&key))).await;
     assert_eq!(spelled["statusCode"], 200, "{spelled}");
     let refused = function.invoke(&gateway_event("/api/overview", None)).await;

@@ -1,4 +1,4 @@
-//! What a status costs, compared with reading the same rows by hand, in one run on one machine.
+//! Latency of a status query, compared with reading the same rows directly.
 
 use std::time::{Duration, Instant};
 
@@ -7,12 +7,12 @@ use domain::signals::CheckVerdict;
 use tests::local_aws::{self, Dynoxide};
 use tests::{check, minute, opened, pr, start};
 
-use crate::harness::{Counter, Options, Who};
+use crate::harness::{Caller, Harness, Options};
 
-/// How often each is asked.
-const TIMES: usize = 200;
-/// And before that, unmeasured.
-const WARM: usize = 20;
+/// Measured requests per variant.
+const SAMPLES: usize = 200;
+/// Warm-up requests, not measured.
+const WARMUP: usize = 20;
 
 fn p99(mut times: Vec<Duration>) -> Duration {
     times.sort_unstable();
@@ -24,21 +24,21 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-/// The limit is 3 × at p99. The rows of a status are its record, its vulnerability, its events and its runs; by hand they are
-/// read one after the other. The two are asked in turns, so that what else the machine does hits both; on a machine that is
-/// busy with other builds single answers come late all the same, so against the one Query what is asserted is the median.
+/// The limit is 3 × at p99. A status reads the record, its vulnerability, its events and its runs; the baseline reads
+/// them one after the other. Both are measured alternately, so that other load affects both. On a busy machine single
+/// responses are late nevertheless, so the comparison with one Query asserts the median.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_status_costs_little_more_than_reading_its_rows() {
-    let rig = Dynoxide::in_memory().await;
+async fn status_costs_little_more_than_reading_its_rows() {
+    let dynamo = Dynoxide::in_memory().await;
     let names = local_aws::fresh_names();
-    let counter = Counter::on(rig.store_on(names.clone()).await, Options::default());
-    counter.hear(&opened(&pr(1), "d0", start())).await;
+    let harness = Harness::on(dynamo.store_on(names.clone()).await, Options::default());
+    harness.apply_fact(&opened(&pr(1), "d0", start())).await;
     for n in 0..60 {
         let name = format!("check-{}", n % 20);
         let verdict = if n % 2 == 0 { CheckVerdict::Running } else { CheckVerdict::Passed };
-        counter.hear(&check(&pr(1), format!("d{n}x"), &name, verdict, minute(1 + n))).await;
+        harness.apply_fact(&check(&pr(1), format!("d{n}x"), &name, verdict, minute(1 + n))).await;
     }
-    let client = local_aws::client(rig.endpoint());
+    let client = local_aws::client(dynamo.endpoint());
     let text = |text: &str| AttributeValue::S(text.to_owned());
     let query = async || {
         let events = client.query().table_name(&names.events).key_condition_expression("pr = :pr");
@@ -56,15 +56,15 @@ async fn a_status_costs_little_more_than_reading_its_rows() {
         runs.limit(20).send().await.unwrap();
     };
     let ask = async || {
-        let answer = counter.get(Who::Viewer, "/api/pr/shop/1/status").await;
-        assert_eq!(answer.status, 200);
+        let response = harness.get(Caller::Viewer, "/api/pr/shop/1/status").await;
+        assert_eq!(response.status, 200);
     };
     let (mut single, mut by_hand, mut status) = (Vec::new(), Vec::new(), Vec::new());
-    for n in 0..TIMES + WARM {
-        // A minute for each hundred requests: the limit of a key is not what is measured.
-        counter.clock.set(minute(80 + i64::try_from(n / 100).unwrap()));
+    for n in 0..SAMPLES + WARMUP {
+        // Advance a minute per hundred requests, so that the key's rate limit does not apply.
+        harness.clock.set(minute(80 + i64::try_from(n / 100).unwrap()));
         let times = [timed(&query).await, timed(&rows).await, timed(&ask).await];
-        if n >= WARM {
+        if n >= WARMUP {
             single.push(times[0]);
             by_hand.push(times[1]);
             status.push(times[2]);

@@ -1,6 +1,6 @@
-//! The admin function: who may see and do what, what is refused and how, what answers say, and what they cost.
+//! The admin function: access, refusals, responses and their cost.
 
-#![expect(clippy::unwrap_used, clippy::panic, clippy::wildcard_enum_match_arm, reason = "a test may stop")]
+#![expect(clippy::unwrap_used, clippy::panic, clippy::wildcard_enum_match_arm, reason = "tests may panic")]
 
 mod access;
 mod commands;
@@ -20,15 +20,15 @@ use domain::signals::{CheckFailure, CheckKind, CheckVerdict, RenewalMark};
 use platform::store::Store;
 use tests::{fact, minute, opened, pr, sha, start};
 
-use harness::Counter;
+use harness::Harness;
 
 /// `acme/web#<number>`.
 fn web(number: u64) -> PrId {
     format!("acme/web#{number}").parse().unwrap()
 }
 
-/// A check of head `a` fails because of the network.
-fn flaky(pr: &PrId, id: &str, minutes: i64) -> domain::event::Fact {
+/// A check of head `a` that fails with a network error.
+fn failed_check(pr: &PrId, id: &str, minutes: i64) -> domain::event::Fact {
     let check = domain::signals::CheckReport {
         name: "build".to_owned(),
         kind: CheckKind::Run,
@@ -43,14 +43,14 @@ fn flaky(pr: &PrId, id: &str, minutes: i64) -> domain::event::Fact {
 }
 
 /// Two repositories: `acme/shop` with #1 (failed), #2 (just opened) and #3 (merged), `acme/web` with #1 (just opened).
-async fn furnished<S: Store + 'static>(counter: &Counter<S>) {
-    counter.hear(&opened(&pr(1), "d1", start())).await;
-    counter.hear(&flaky(&pr(1), "d2", 3)).await;
-    counter.hear(&opened(&pr(2), "d3", minute(2))).await;
+async fn seed_records<S: Store + 'static>(harness: &Harness<S>) {
+    harness.apply_fact(&opened(&pr(1), "d1", start())).await;
+    harness.apply_fact(&failed_check(&pr(1), "d2", 3)).await;
+    harness.apply_fact(&opened(&pr(2), "d3", minute(2))).await;
     for mut fact in tests::typical_life(&pr(3)) {
         fact.id = domain::id::EventId::new(format!("life-{}", fact.id));
-        counter.hear(&fact).await;
+        harness.apply_fact(&fact).await;
     }
-    counter.hear(&opened(&web(1), "d5", minute(4))).await;
-    counter.clock.set(minute(20));
+    harness.apply_fact(&opened(&web(1), "d5", minute(4))).await;
+    harness.clock.set(minute(20));
 }

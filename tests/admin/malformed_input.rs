@@ -1,16 +1,16 @@
-//! Whatever is sent, the answer is a problem with a sentence: never a 5xx, never a stack trace, never somebody else's names.
+//! Malformed input always gets a problem response with a sentence: never a 5xx, a stack trace or another scope's names.
 
 use bytes::Bytes;
 use http::Request;
 use testbed::{FaultStore, MemoryStore};
 
-use crate::furnished;
-use crate::harness::{Counter, Options, Who};
+use crate::harness::{Caller, Harness, Options};
+use crate::seed_records;
 
 #[tokio::test]
-async fn paths_cannot_be_tricked() {
-    let counter = Counter::new();
-    furnished(&counter).await;
+async fn malformed_paths_are_refused() {
+    let harness = Harness::new();
+    seed_records(&harness).await;
     let long = "x".repeat(5000);
     for path in [
         "/api/pr/../../etc/passwd/1/status".to_owned(),
@@ -40,19 +40,19 @@ async fn paths_cannot_be_tricked() {
         "/API/overview".to_owned(),
         "/api".to_owned(),
     ] {
-        let answer = counter.get(Who::Admin, &path).await;
-        let (status, _) = answer.problem();
+        let response = harness.get(Caller::Admin, &path).await;
+        let (status, _) = response.problem();
         assert!((400..500).contains(&status), "{path}: {status}");
-        assert!(!answer.text.contains("passwd") && answer.text.len() < 1500, "{}", answer.text);
+        assert!(!response.text.contains("passwd") && response.text.len() < 1500, "{}", response.text);
     }
-    // One pull request has many spellings, and leading zeros are none of ours; case is GitHub's matter.
-    assert_eq!(counter.get(Who::Admin, "/api/pr/ACME/Shop/1/status").await.json()["repo"], "acme/shop");
+    // Repository names are case-insensitive as on GitHub; leading zeros in a number are refused.
+    assert_eq!(harness.get(Caller::Admin, "/api/pr/ACME/Shop/1/status").await.json()["repo"], "acme/shop");
 }
 
 #[tokio::test]
-async fn queries_cannot_be_tricked() {
-    let counter = Counter::new();
-    furnished(&counter).await;
+async fn malformed_query_strings_are_refused() {
+    let harness = Harness::new();
+    seed_records(&harness).await;
     for path in [
         "/api/prs?state=checks_failed",
         "/api/prs?state=X",
@@ -69,10 +69,10 @@ async fn queries_cannot_be_tricked() {
         "/api/runs?repo=shop&number=0",
         "/api/export/events?from=yesterday",
     ] {
-        let (status, code) = counter.get(Who::Admin, path).await.problem();
+        let (status, code) = harness.get(Caller::Admin, path).await.problem();
         assert_eq!(status, 400, "{path}: {code}");
     }
-    // Well formed, as far as a description can tell.
+    // Well formed by the OpenAPI schema, but invalid.
     for (path, expected) in [
         ("/api/prs?after=eyJsIjoicHJzIiwicCI6WyJhY21lL3Nob3AjMSIsIkNSRUFURUQiLDFdfQ", "BAD_CURSOR"),
         ("/api/prs?after=A", "BAD_CURSOR"),
@@ -80,38 +80,38 @@ async fn queries_cannot_be_tricked() {
         ("/api/export/events?from=2036-03-03T09:00:00Z&to=2036-03-01T09:00:00Z", "BAD_RANGE"),
         ("/api/export/events?from=2020-01-01T00:00:00Z&to=2036-03-01T09:00:00Z", "BAD_RANGE"),
     ] {
-        assert_eq!(counter.get(Who::Admin, path).await.problem(), (409, expected.to_owned()), "{path}");
+        assert_eq!(harness.get(Caller::Admin, path).await.problem(), (409, expected.to_owned()), "{path}");
     }
 }
 
 #[tokio::test]
-async fn bodies_have_a_size_and_a_shape() {
-    let counter = Counter::new();
-    furnished(&counter).await;
+async fn oversized_and_malformed_bodies_are_refused() {
+    let harness = Harness::new();
+    seed_records(&harness).await;
     let command = "/api/pr/shop/1/command";
     let huge = format!(r#"{{"command":"{}"}}"#, "x".repeat(300 * 1024));
-    assert_eq!(counter.post(Who::Admin, command, &huge).await.problem(), (413, "TOO_LARGE".to_owned()));
-    let told = Request::builder().method("POST").uri(command).header("content-length", "99999999999");
-    let answer = counter.send(Who::Admin, told.body(Bytes::new()).unwrap()).await;
-    assert_eq!(answer.problem().0, 413, "it is not even read");
-    let unseen = counter.post(Who::Nobody, command, &huge).await;
-    assert_eq!(unseen.problem().0, 401, "nobody's body is read");
+    assert_eq!(harness.post(Caller::Admin, command, &huge).await.problem(), (413, "TOO_LARGE".to_owned()));
+    let declared = Request::builder().method("POST").uri(command).header("content-length", "99999999999");
+    let response = harness.send(Caller::Admin, declared.body(Bytes::new()).unwrap()).await;
+    assert_eq!(response.problem().0, 413, "the body is not read");
+    let unseen = harness.post(Caller::Anonymous, command, &huge).await;
+    assert_eq!(unseen.problem().0, 401, "no body is read without a key");
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
-    assert_eq!(counter.post(Who::Admin, "/api/commands", &deep).await.problem(), (400, "BAD_JSON".to_owned()));
+    assert_eq!(harness.post(Caller::Admin, "/api/commands", &deep).await.problem(), (400, "BAD_JSON".to_owned()));
     let not_utf8 =
         Request::builder().method("POST").uri(command).body(Bytes::from_static(&[b'{', 0xff, 0xfe])).unwrap();
-    assert_eq!(counter.send(Who::Admin, not_utf8).await.problem(), (400, "BAD_JSON".to_owned()));
-    let markup = counter.post(Who::Admin, command, r#"{"command":"<script>alert(1)</script>"}"#).await;
+    assert_eq!(harness.send(Caller::Admin, not_utf8).await.problem(), (400, "BAD_JSON".to_owned()));
+    let markup = harness.post(Caller::Admin, command, r#"{"command":"<script>alert(1)</script>"}"#).await;
     assert_eq!((markup.problem().0, markup.header("x-content-type-options")), (400, "nosniff"));
 }
 
 #[tokio::test]
-async fn a_store_that_is_gone_is_a_503_that_names_nothing_inside() {
-    let counter = Counter::on(FaultStore::<MemoryStore>::default(), Options::default());
-    // The limit of the key is asked first. Then it answers, so that what comes after it is asked too.
+async fn store_outage_returns_503_without_internal_names() {
+    let harness = Harness::on(FaultStore::<MemoryStore>::default(), Options::default());
+    // The key's rate limit is the first store call. In a second pass it works, so that the later calls fail.
     for unanswered in [&[""][..], &["get ", "write ", "query "]] {
-        counter.store().faults.fail_calls("", false);
-        unanswered.iter().for_each(|calls| counter.store().faults.fail_calls(calls, true));
+        harness.store().faults.fail_calls("", false);
+        unanswered.iter().for_each(|calls| harness.store().faults.fail_calls(calls, true));
         for path in [
             "/api/overview",
             "/api/prs",
@@ -124,9 +124,9 @@ async fn a_store_that_is_gone_is_a_503_that_names_nothing_inside() {
             "/api/circuit-breaker",
             "/api/export/events",
         ] {
-            let answer = counter.get(Who::Admin, path).await;
-            assert_eq!(answer.problem(), (503, "UNAVAILABLE".to_owned()), "{path}");
-            assert!(!answer.text.contains("no answer: "), "{}", answer.text);
+            let response = harness.get(Caller::Admin, path).await;
+            assert_eq!(response.problem(), (503, "UNAVAILABLE".to_owned()), "{path}");
+            assert!(!response.text.contains("no answer: "), "{}", response.text);
         }
         for (path, body) in [
             ("/api/pr/shop/1/command", r#"{"command":"/hold"}"#),
@@ -135,22 +135,22 @@ async fn a_store_that_is_gone_is_a_503_that_names_nothing_inside() {
             ("/api/commands", r#"[{"repo":"shop","pr_number":1,"command":"/hold"}]"#),
         ] {
             for name in [None, Some("k")] {
-                assert_eq!(counter.post_named(Who::Admin, path, body, name).await.problem().0, 503, "{path}");
+                assert_eq!(harness.post_with_key(Caller::Admin, path, body, name).await.problem().0, 503, "{path}");
             }
         }
     }
-    assert!(counter.lines.text().contains("no answer: query "), "the log is told");
-    assert_eq!(counter.get(Who::Nobody, "/healthz").await.status, 200);
+    assert!(harness.lines.text().contains("no answer: query "), "the log names the failed call");
+    assert_eq!(harness.get(Caller::Anonymous, "/healthz").await.status, 200);
 }
 
 #[tokio::test]
-async fn each_request_leaves_one_line_with_who_what_and_how_long() {
-    let counter = Counter::new();
-    furnished(&counter).await;
-    counter.get(Who::Viewer, "/api/pr/shop/1/status?x=1").await;
-    counter.get(Who::Nobody, "/no/such/path").await;
-    counter.post(Who::Operator, "/api/pr/shop/1/command", r#"{"command":"/merge"}"#).await;
-    let text = counter.lines.text();
+async fn each_request_logs_one_line_with_key_route_and_duration() {
+    let harness = Harness::new();
+    seed_records(&harness).await;
+    harness.get(Caller::Viewer, "/api/pr/shop/1/status?x=1").await;
+    harness.get(Caller::Anonymous, "/no/such/path").await;
+    harness.post(Caller::Operator, "/api/pr/shop/1/command", r#"{"command":"/merge"}"#).await;
+    let text = harness.lines.text();
     let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines.len(), 3);
     assert_eq!((&lines[0]["key"], &lines[0]["route"]), (&"viewer".into(), &"/api/pr/{repo}/{number}/status".into()));

@@ -1,4 +1,4 @@
-//! The description is true: its copy in the repository is current, and schemathesis finds nothing that contradicts it.
+//! The OpenAPI document: the copy in the repository is current, and schemathesis finds no violation.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,36 +8,36 @@ use std::time::{Duration, Instant};
 use admin::router;
 use platform::publish::dead_letters::{DeadLetterQueue, LocalDeadLetters};
 
-use crate::furnished;
-use crate::harness::{Counter, Options, Who};
+use crate::harness::{Caller, Harness, Options};
+use crate::seed_records;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 #[test]
-fn the_description_in_the_repository_is_current() {
+fn openapi_document_in_the_repository_is_current() {
     let path = root().join("docs/openapi.json");
     let current = format!("{}\n", serde_json::to_string_pretty(&admin::openapi()).unwrap());
     let committed = std::fs::read_to_string(&path).unwrap_or_default();
     if current != committed {
-        // Not over the file itself: a test that mends what it checks would pass the second time.
+        // Writes a separate file: a test that repairs what it checks would pass the second time.
         std::fs::write(root().join("docs/openapi.json.new"), current).unwrap();
         panic!("docs/openapi.json is out of date: review docs/openapi.json.new and move it there");
     }
 }
 
 #[tokio::test]
-async fn every_described_path_answers_and_asks_for_its_key() {
-    let counter = Counter::new();
+async fn every_documented_path_exists_and_requires_its_key() {
+    let harness = Harness::new();
     let described = serde_json::to_value(admin::openapi()).unwrap();
     for (path, item) in described["paths"].as_object().unwrap() {
         for (method, operation) in item.as_object().unwrap() {
             let path = path.replace("{repo}", "shop").replace("{number}", "1").replace("{id}", "x");
             let request = http::Request::builder().method(method.to_uppercase().as_str()).uri(&path);
-            let answer = counter.send(Who::Nobody, request.body(bytes::Bytes::new()).unwrap()).await;
+            let response = harness.send(Caller::Anonymous, request.body(bytes::Bytes::new()).unwrap()).await;
             let expected = if operation.get("security").is_some() { 401 } else { 200 };
-            assert_eq!(answer.status, expected, "{method} {path}");
+            assert_eq!(response.status, expected, "{method} {path}");
         }
     }
 }
@@ -53,21 +53,21 @@ async fn serve(router: axum::Router) -> (String, tokio::task::JoinHandle<()>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn schemathesis_finds_nothing() {
+async fn schemathesis_finds_no_violations() {
     let policies =
         domain::policy::Policies::parse("mode = \"act\"\nlimits.api_requests_per_minute_per_key = 100000").unwrap();
     let dlq = DeadLetterQueue::Local(Arc::new(LocalDeadLetters::new(|_| {})));
-    let counter = Counter::on(testbed::MemoryStore::new(), Options { policies, dlq, ..Options::default() });
-    furnished(&counter).await;
-    let (address, served) = serve(router(Arc::clone(&counter.admin))).await;
+    let harness = Harness::on(testbed::MemoryStore::new(), Options { policies, dlq, ..Options::default() });
+    seed_records(&harness).await;
+    let (address, served) = serve(router(Arc::clone(&harness.admin))).await;
     let tools = Command::new(root().join("scripts/python-tools")).arg("schemathesis").output().unwrap();
     assert!(tools.status.success(), "{}", String::from_utf8_lossy(&tools.stderr));
     let programs = PathBuf::from(String::from_utf8(tools.stdout).unwrap().trim());
     let mut run = Command::new(programs.join("schemathesis"))
         .args(["run", &format!("{address}/api/openapi.json")])
-        .args(["--header", &format!("Authorization: Bearer {}", counter.key(Who::Admin).unwrap())])
-        // One worker: Python 3.11 loses count when two threads parse at once (`AST constructor recursion depth mismatch`), and
-        // only one asks the same in every run. Nothing of an earlier run is tried again either.
+        .args(["--header", &format!("Authorization: Bearer {}", harness.key(Caller::Admin).unwrap())])
+        // One worker: Python 3.11 fails when two threads parse at once (`AST constructor recursion depth mismatch`),
+        // and only one worker sends the same requests in every run. No examples of earlier runs are replayed.
         .args(["--max-examples", "25", "--seed", "7", "--workers", "1", "--phases", "examples,coverage,fuzzing"])
         .args(["--checks", "all", "--generation-database", "none"])
         .args(["--request-timeout", "10", "--no-color"])
@@ -77,7 +77,7 @@ async fn schemathesis_finds_nothing() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // It takes ten seconds. (`--max-time` is no bound but a goal: whoever gives it one keeps it busy that long.)
+    // Usually ten seconds. `--max-time` is a goal rather than a bound: with it schemathesis runs that long.
     let give_up = Instant::now() + Duration::from_secs(120);
     let ended = loop {
         if let Some(status) = run.try_wait().unwrap() {
@@ -91,8 +91,8 @@ async fn schemathesis_finds_nothing() {
     };
     let output = run.wait_with_output().unwrap();
     served.abort();
-    let said = String::from_utf8_lossy(&output.stdout);
-    println!("{said}");
-    assert!(ended.is_some_and(|status| status.success()), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
-    assert!(!counter.lines.text().contains("\"level\":\"ERROR\""), "no answer was a 5xx");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    println!("{stdout}");
+    assert!(ended.is_some_and(|status| status.success()), "{stdout}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(!harness.lines.text().contains("\"level\":\"ERROR\""), "no response was a 5xx");
 }

@@ -1,4 +1,4 @@
-//! What is shown: the overview, lists page by page, one pull request; on memory and on dynoxide.
+//! Queries: the overview, paged lists and one pull request, in memory and on dynoxide.
 
 use domain::event::{FactKind, RemedyUpdate};
 use domain::id::RunId;
@@ -9,16 +9,16 @@ use testbed::MemoryStore;
 use tests::local_aws::Dynoxide;
 use tests::{check, claim, fact, minute, opened, pr};
 
-use crate::harness::{Counter, Options, Who};
-use crate::{furnished, web};
+use crate::harness::{Caller, Harness, Options};
+use crate::{seed_records, web};
 
-fn lane<'a>(overview: &'a Value, state: &str) -> &'a Value {
-    overview["states"].as_array().unwrap().iter().find(|lane| lane["state"] == state).unwrap()
+fn state_count<'a>(overview: &'a Value, state: &str) -> &'a Value {
+    overview["states"].as_array().unwrap().iter().find(|count| count["state"] == state).unwrap()
 }
 
 /// A remedy of #1 is claimed, accepted and proven.
-async fn healed<S: Store + 'static>(counter: &Counter<S>) {
-    let engine = counter.admin.engine();
+async fn complete_remedy<S: Store + 'static>(harness: &Harness<S>) {
+    let engine = harness.admin.engine();
     let claimed = claim(engine, &pr(1), "run-1", minute(40)).await;
     engine.apply(&claimed, minute(40)).await.unwrap();
     let news = FactKind::Remedy { run: RunId::new("run-1"), news: RemedyUpdate::Accepted };
@@ -30,25 +30,25 @@ async fn healed<S: Store + 'static>(counter: &Counter<S>) {
     engine.apply(&passed, minute(45)).await.unwrap();
 }
 
-/// The vulnerability that was read together with the record is the one the record names, also when that has changed.
+/// The vulnerability that is read together with the record is the one that the record names, also after a change.
 #[tokio::test]
-async fn a_status_asked_for_again_costs_less_and_says_the_same() {
-    let counter = Counter::new();
-    furnished(&counter).await;
+async fn repeated_status_query_costs_less_and_returns_the_same() {
+    let harness = Harness::new();
+    seed_records(&harness).await;
     let ask = async || {
-        let before = counter.store().usage().usage().requests;
-        let mut status = counter.get(Who::Viewer, "/api/pr/shop/1/status").await.json();
+        let before = harness.store().usage().usage().requests;
+        let mut status = harness.get(Caller::Viewer, "/api/pr/shop/1/status").await.json();
         status["version"].take();
-        (status, counter.store().usage().usage().requests - before)
+        (status, harness.store().usage().usage().requests - before)
     };
     let ((first, cost), (second, later)) = (ask().await, ask().await);
-    assert_eq!((&first, cost), (&second, later + 1), "the record and its vulnerability at once");
+    assert_eq!((&first, cost), (&second, later + 1), "record and vulnerability in one request");
     let mut edited = opened(&pr(1), "d77", minute(15));
     if let FactKind::Opened(described) = edited.kind.clone() {
         let vulnerability_id = Some("CVE-2026-7777".to_owned());
         edited.kind = FactKind::Edited(domain::event::PullRequestDetails { vulnerability_id, ..described });
     }
-    counter.hear(&edited).await;
+    harness.apply_fact(&edited).await;
     let (third, _) = ask().await;
     assert_eq!(
         (&third["vulnerability_id"], &first["vulnerability_id"]),
@@ -57,21 +57,24 @@ async fn a_status_asked_for_again_costs_less_and_says_the_same() {
     assert_eq!(third["budgets"], first["budgets"]);
 }
 
-async fn the_overview_is_all_of_it<S: Store + 'static>(store: S) {
-    let counter = Counter::on(store, Options::default());
-    furnished(&counter).await;
-    counter.clock.set(minute(35));
-    let overview = counter.get(Who::Viewer, "/api/overview").await.json();
+async fn check_overview<S: Store + 'static>(store: S) {
+    let harness = Harness::on(store, Options::default());
+    seed_records(&harness).await;
+    harness.clock.set(minute(35));
+    let overview = harness.get(Caller::Viewer, "/api/overview").await.json();
     let states: Vec<&str> =
-        overview["states"].as_array().unwrap().iter().map(|lane| lane["state"].as_str().unwrap()).collect();
+        overview["states"].as_array().unwrap().iter().map(|count| count["state"].as_str().unwrap()).collect();
     assert_eq!(states.len(), 12);
-    assert_eq!((&lane(&overview, "CREATED")["count"], &lane(&overview, "CREATED")["stale"]), (&json!(2), &json!(2)));
     assert_eq!(
-        lane(&overview, "CREATED")["oldest"],
+        (&state_count(&overview, "CREATED")["count"], &state_count(&overview, "CREATED")["stale"]),
+        (&json!(2), &json!(2))
+    );
+    assert_eq!(
+        state_count(&overview, "CREATED")["oldest"],
         json!({"repo": "acme/shop", "number": 2, "since": "2036-03-03T09:02:00Z"})
     );
     assert_eq!(
-        (&lane(&overview, "CHECKS_FAILED")["stale"], &lane(&overview, "MERGED")["count"]),
+        (&state_count(&overview, "CHECKS_FAILED")["stale"], &state_count(&overview, "MERGED")["count"]),
         (&json!(1), &json!(1))
     );
     let repos = json!([{"repo": "acme/shop", "open": 2, "needs_person": 0, "stale": 2},
@@ -86,56 +89,56 @@ async fn the_overview_is_all_of_it<S: Store + 'static>(store: S) {
         (&overview["breaker"]["state"], &overview["dlq"], &overview["last_sweep"]),
         (&json!("closed"), &json!(null), &json!(null))
     );
-    healed(&counter).await;
-    counter.clock.set(minute(46));
-    let overview = counter.get(Who::Viewer, "/api/overview").await.json();
+    complete_remedy(&harness).await;
+    harness.clock.set(minute(46));
+    let overview = harness.get(Caller::Viewer, "/api/overview").await.json();
     let days = overview["days"].as_array().unwrap();
     assert_eq!((days.len(), &days[13]["day"]), (14, &json!("2036-03-03")));
     let today = json!({"day": "2036-03-03", "opened": 4, "merged": 1, "healed": 1, "remedies": 1, "escalated": 0});
     assert_eq!(days[13], today);
-    let told: Vec<(&str, &str)> = overview["activity"]
+    let activity: Vec<(&str, &str)> = overview["activity"]
         .as_array()
         .unwrap()
         .iter()
         .map(|line| (line["kind"].as_str().unwrap(), line["text"].as_str().unwrap()))
         .collect();
-    assert_eq!(told[0], ("REMEDIATION_ENDED", "A remedy worked: the checks passed."));
-    assert!(told[1].1.starts_with("Suture started a remedy (run the checks again): Rule 3"), "{told:?}");
-    assert_eq!(told[2], ("MERGE_SUCCEEDED", "Automerge Bot merged it."));
+    assert_eq!(activity[0], ("REMEDIATION_ENDED", "A remedy worked: the checks passed."));
+    assert!(activity[1].1.starts_with("Suture started a remedy (run the checks again): Rule 3"), "{activity:?}");
+    assert_eq!(activity[2], ("MERGE_SUCCEEDED", "Automerge Bot merged it."));
     let dwell = overview["dwell"].as_array().unwrap();
     assert_eq!((dwell.len(), &dwell[1]["state"]), (9, &json!("CHECKS_RUNNING")));
     assert!(dwell[1]["count"].as_u64().unwrap() >= 1 && dwell[1]["median_secs"].as_u64().unwrap() > 0);
-    // Whoever sees one repository sees nothing of the other.
-    let scoped = counter.get(Who::WebViewer, "/api/overview").await;
+    // A scoped viewer sees nothing of other repositories.
+    let scoped = harness.get(Caller::WebViewer, "/api/overview").await;
     assert!(!scoped.text.contains("shop"), "{}", scoped.text);
     assert_eq!(
-        (&lane(&scoped.json(), "CREATED")["count"], &scoped.json()["days"][13]["opened"]),
+        (&state_count(&scoped.json(), "CREATED")["count"], &scoped.json()["days"][13]["opened"]),
         (&json!(1), &json!(1))
     );
 }
 
 #[tokio::test]
-async fn the_overview_in_memory() {
-    the_overview_is_all_of_it(MemoryStore::new()).await;
+async fn overview_in_memory() {
+    check_overview(MemoryStore::new()).await;
 }
 
 #[tokio::test]
-async fn the_overview_on_dynoxide() {
-    let rig = Dynoxide::in_memory().await;
-    the_overview_is_all_of_it(rig.store().await).await;
+async fn overview_on_dynoxide() {
+    let dynamo = Dynoxide::in_memory().await;
+    check_overview(dynamo.store().await).await;
 }
 
 #[tokio::test]
-async fn what_was_counted_is_believed_for_five_seconds() {
-    let counter = Counter::new();
-    furnished(&counter).await;
-    let first = counter.get(Who::Viewer, "/api/overview").await.json();
-    counter.hear(&opened(&pr(9), "d99", minute(20))).await;
-    let second = counter.get(Who::Viewer, "/api/overview").await.json();
-    assert_eq!(lane(&first, "CREATED"), lane(&second, "CREATED"));
-    counter.clock.set(minute(20) + jiff::SignedDuration::from_secs(5));
-    let third = counter.get(Who::Viewer, "/api/overview").await.json();
-    assert_eq!(lane(&third, "CREATED")["count"], 3);
+async fn overview_is_cached_for_five_seconds() {
+    let harness = Harness::new();
+    seed_records(&harness).await;
+    let first = harness.get(Caller::Viewer, "/api/overview").await.json();
+    harness.apply_fact(&opened(&pr(9), "d99", minute(20))).await;
+    let second = harness.get(Caller::Viewer, "/api/overview").await.json();
+    assert_eq!(state_count(&first, "CREATED"), state_count(&second, "CREATED"));
+    harness.clock.set(minute(20) + jiff::SignedDuration::from_secs(5));
+    let third = harness.get(Caller::Viewer, "/api/overview").await.json();
+    assert_eq!(state_count(&third, "CREATED")["count"], 3);
 }
 
 fn numbers(page: &Value) -> Vec<(String, u64)> {
@@ -143,54 +146,54 @@ fn numbers(page: &Value) -> Vec<(String, u64)> {
     page["prs"].as_array().unwrap().iter().map(of).collect()
 }
 
-async fn pages<S: Store + 'static>(counter: &Counter<S>, who: Who, path: &str) -> Vec<(String, u64)> {
+async fn pages<S: Store + 'static>(harness: &Harness<S>, caller: Caller, path: &str) -> Vec<(String, u64)> {
     let mut all = Vec::new();
     let mut after = String::new();
     for _ in 0..20 {
-        let page = counter.get(who, &format!("{path}{after}")).await.json();
+        let page = harness.get(caller, &format!("{path}{after}")).await.json();
         all.extend(numbers(&page));
         match page["next"].as_str() {
             Some(next) => after = format!("&after={next}"),
             None => return all,
         }
     }
-    panic!("pages without end: {all:?}");
+    panic!("endless pages: {all:?}");
 }
 
-async fn lists_are_paged<S: Store + 'static>(store: S) {
-    let counter = Counter::on(store, Options::default());
-    furnished(&counter).await;
+async fn check_lists<S: Store + 'static>(store: S) {
+    let harness = Harness::on(store, Options::default());
+    seed_records(&harness).await;
     for n in 10..17 {
-        counter.hear(&opened(&pr(n), format!("o{n}"), minute(5))).await;
-        counter.hear(&opened(&web(n), format!("w{n}"), minute(5))).await;
+        harness.apply_fact(&opened(&pr(n), format!("o{n}"), minute(5))).await;
+        harness.apply_fact(&opened(&web(n), format!("w{n}"), minute(5))).await;
     }
-    counter.clock.set(minute(20));
+    harness.clock.set(minute(20));
     for limit in [1, 2, 5, 100] {
-        let all = pages(&counter, Who::Viewer, &format!("/api/prs?limit={limit}")).await;
+        let all = pages(&harness, Caller::Viewer, &format!("/api/prs?limit={limit}")).await;
         let mut distinct = all.clone();
         distinct.sort();
         distinct.dedup();
         assert_eq!((all.len(), distinct.len()), (18, 18), "limit {limit}");
-        let created = pages(&counter, Who::Viewer, &format!("/api/prs?limit={limit}&state=CREATED")).await;
+        let created = pages(&harness, Caller::Viewer, &format!("/api/prs?limit={limit}&state=CREATED")).await;
         assert_eq!(created.len(), 16);
-        let of_web = pages(&counter, Who::WebViewer, &format!("/api/prs?limit={limit}")).await;
+        let of_web = pages(&harness, Caller::WebViewer, &format!("/api/prs?limit={limit}")).await;
         assert_eq!(of_web.len(), 8);
         assert!(of_web.iter().all(|(repo, _)| repo == "acme/web"));
-        let stale = pages(&counter, Who::Viewer, &format!("/api/prs/stale?limit={limit}")).await;
-        assert_eq!(stale.len(), 16, "all but the failed one, whose half hour is not over, and the merged one");
-        let of_shop = pages(&counter, Who::Viewer, &format!("/api/prs/stale?limit={limit}&repo=shop")).await;
+        let stale = pages(&harness, Caller::Viewer, &format!("/api/prs/stale?limit={limit}")).await;
+        assert_eq!(stale.len(), 16, "all but the failed one, which is below its threshold, and the merged one");
+        let of_shop = pages(&harness, Caller::Viewer, &format!("/api/prs/stale?limit={limit}&repo=shop")).await;
         assert_eq!(of_shop.len(), 8);
     }
     let mut events = Vec::new();
     let mut after = String::new();
     loop {
-        let page = counter.get(Who::Viewer, &format!("/api/pr/shop/3/events?limit=3{after}")).await.json();
+        let page = harness.get(Caller::Viewer, &format!("/api/pr/shop/3/events?limit=3{after}")).await.json();
         events
             .extend(page["events"].as_array().unwrap().iter().map(|event| event["kind"].as_str().unwrap().to_owned()));
         let Some(next) = page["next"].as_str() else { break };
         after = format!("&after={next}");
     }
-    let newest = counter.get(Who::Viewer, "/api/pr/acme/shop/3/events?order=desc").await.json();
+    let newest = harness.get(Caller::Viewer, "/api/pr/acme/shop/3/events?order=desc").await.json();
     let newest: Vec<String> =
         newest["events"].as_array().unwrap().iter().map(|event| event["kind"].as_str().unwrap().to_owned()).collect();
     assert_eq!(newest, events.into_iter().rev().collect::<Vec<_>>());
@@ -199,40 +202,40 @@ async fn lists_are_paged<S: Store + 'static>(store: S) {
 
 #[tokio::test]
 async fn lists_in_memory() {
-    lists_are_paged(MemoryStore::new()).await;
+    check_lists(MemoryStore::new()).await;
 }
 
 #[tokio::test]
 async fn lists_on_dynoxide() {
-    let rig = Dynoxide::in_memory().await;
-    lists_are_paged(rig.store().await).await;
+    let dynamo = Dynoxide::in_memory().await;
+    check_lists(dynamo.store().await).await;
 }
 
 #[tokio::test]
-async fn a_place_in_another_scopes_list_leads_nowhere() {
-    let counter = Counter::new();
-    furnished(&counter).await;
-    let page = counter.get(Who::Admin, "/api/prs?limit=1&repo=shop").await.json();
+async fn cursor_never_exposes_another_scope() {
+    let harness = Harness::new();
+    seed_records(&harness).await;
+    let page = harness.get(Caller::Admin, "/api/prs?limit=1&repo=shop").await.json();
     let next = page["next"].as_str().unwrap();
-    let theirs = counter.get(Who::WebViewer, &format!("/api/prs?after={next}")).await;
+    let theirs = harness.get(Caller::WebViewer, &format!("/api/prs?after={next}")).await;
     assert!(!theirs.text.contains("shop"), "{}", theirs.text);
-    let stale = counter.get(Who::Admin, "/api/prs/stale?limit=1").await.json();
+    let stale = harness.get(Caller::Admin, "/api/prs/stale?limit=1").await.json();
     let next = stale["next"].as_str().unwrap();
-    assert_eq!(counter.get(Who::Admin, &format!("/api/prs?after={next}")).await.problem().1, "BAD_CURSOR");
-    let theirs = counter.get(Who::WebViewer, &format!("/api/prs/stale?after={next}")).await;
+    assert_eq!(harness.get(Caller::Admin, &format!("/api/prs?after={next}")).await.problem().1, "BAD_CURSOR");
+    let theirs = harness.get(Caller::WebViewer, &format!("/api/prs/stale?after={next}")).await;
     assert!(!theirs.text.contains("shop"), "{}", theirs.text);
-    let events = counter.get(Who::Admin, "/api/pr/shop/3/events?limit=1").await.json();
+    let events = harness.get(Caller::Admin, "/api/pr/shop/3/events?limit=1").await.json();
     let next = events["next"].as_str().unwrap();
-    let theirs = counter.get(Who::WebViewer, &format!("/api/pr/web/1/events?after={next}")).await;
+    let theirs = harness.get(Caller::WebViewer, &format!("/api/pr/web/1/events?after={next}")).await;
     assert_eq!(theirs.status, 200);
     assert!(!theirs.text.contains("MERGE"), "{}", theirs.text);
 }
 
-async fn a_status_says_where_it_stands<S: Store + 'static>(store: S) {
-    let counter = Counter::on(store, Options::default());
-    furnished(&counter).await;
-    counter.clock.set(minute(35));
-    let status = counter.get(Who::Operator, "/api/pr/shop/1/status").await.json();
+async fn check_status<S: Store + 'static>(store: S) {
+    let harness = Harness::on(store, Options::default());
+    seed_records(&harness).await;
+    harness.clock.set(minute(35));
+    let status = harness.get(Caller::Operator, "/api/pr/shop/1/status").await.json();
     assert_eq!(
         (&status["state"], &status["substatus"], &status["stale"]),
         (&json!("CHECKS_FAILED"), &json!("TRANSIENT"), &json!(true))
@@ -247,36 +250,37 @@ async fn a_status_says_where_it_stands<S: Store + 'static>(store: S) {
         status["commands"].as_array().unwrap().iter().map(|command| command["command"].as_str().unwrap()).collect();
     assert_eq!(commands, ["/rebuild", "/update-branch", "/hold"]);
     assert_eq!(status["history"][0]["kind"], "CHECKS_FAILED");
-    healed(&counter).await;
-    let status = counter.get(Who::Viewer, "/api/pr/shop/1/status").await.json();
+    complete_remedy(&harness).await;
+    let status = harness.get(Caller::Viewer, "/api/pr/shop/1/status").await.json();
     assert_eq!((&status["state"], &status["commands"]), (&json!("CHECKS_PASSED"), &json!([])));
     let run = &status["runs"][0];
     assert_eq!((&run["id"], &run["kind"], &run["state"]), (&json!("run-1"), &json!("rebuild"), &json!("pending")));
     assert_eq!(status["history"][0]["name"], "completed");
-    assert_eq!(counter.get(Who::Viewer, "/api/runs?repo=shop&number=1").await.json()["runs"][0], *run);
+    assert_eq!(harness.get(Caller::Viewer, "/api/runs?repo=shop&number=1").await.json()["runs"][0], *run);
 }
 
 #[tokio::test]
-async fn a_status_in_memory() {
-    a_status_says_where_it_stands(MemoryStore::new()).await;
+async fn status_in_memory() {
+    check_status(MemoryStore::new()).await;
 }
 
 #[tokio::test]
-async fn a_status_on_dynoxide() {
-    let rig = Dynoxide::in_memory().await;
-    a_status_says_where_it_stands(rig.store().await).await;
+async fn status_on_dynoxide() {
+    let dynamo = Dynoxide::in_memory().await;
+    check_status(dynamo.store().await).await;
 }
 
 #[tokio::test]
-async fn the_export_is_a_line_an_event_in_order() {
-    let counter = Counter::new();
-    furnished(&counter).await;
-    let export = counter.get(Who::Admin, "/api/export/events?from=2036-03-03T09:00:00Z&to=2036-03-03T09:14:00Z").await;
+async fn export_has_one_line_per_event_in_order() {
+    let harness = Harness::new();
+    seed_records(&harness).await;
+    let export =
+        harness.get(Caller::Admin, "/api/export/events?from=2036-03-03T09:00:00Z&to=2036-03-03T09:14:00Z").await;
     assert_eq!(export.header("content-type"), "application/x-ndjson");
     let lines: Vec<Value> = export.text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let times: Vec<&str> = lines.iter().map(|line| line["at"].as_str().unwrap()).collect();
     assert!(times.is_sorted() && lines.len() >= 8, "{times:?}");
     assert!(lines.iter().all(|line| line["repo"].is_string() && line["kind"].is_string()));
-    let scoped = counter.get(Who::ShopAdmin, "/api/export/events").await;
+    let scoped = harness.get(Caller::ShopAdmin, "/api/export/events").await;
     assert!(scoped.text.contains("acme/shop") && !scoped.text.contains("acme/web"));
 }

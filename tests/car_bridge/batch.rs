@@ -1,4 +1,4 @@
-//! Batches of the queue: exactly the messages that must come back do.
+//! SQS batches: only messages that must be retried are returned.
 
 use aws_lambda_events::event::sqs::{SqsEvent, SqsMessage};
 use jiff::{SignedDuration, Timestamp};
@@ -6,10 +6,10 @@ use platform::publish::queue_message::{QueueMessage, Task};
 use platform::telemetry::MetricLog;
 use testbed::Testbed;
 
-/// All 1,024 ways in which ten messages can be good or bad.
+/// All 1,024 combinations of ten valid or invalid messages.
 #[tokio::test]
-async fn exactly_the_failed_ones_come_back() {
-    let stage = Testbed::quiet();
+async fn batch_returns_only_failed_messages() {
+    let testbed = Testbed::quiet();
     let good = QueueMessage::Chore(Task::Redeliver { delivery: 1 }).to_json().unwrap();
     let log = MetricLog::writing_to(std::io::sink());
     for mask in 0..1024_u32 {
@@ -20,7 +20,7 @@ async fn exactly_the_failed_ones_come_back() {
             message.body = Some(if mask & (1 << n) == 0 { good.clone() } else { "poison".to_owned() });
             batch.records.push(message);
         }
-        let response = car_bridge::handle(&stage.bridge, batch, &log, || stage.now(), Timestamp::MAX).await;
+        let response = car_bridge::handle(&testbed.bridge, batch, &log, || testbed.now(), Timestamp::MAX).await;
         let back: Vec<String> =
             response.batch_item_failures.into_iter().map(|failure| failure.item_identifier).collect();
         let expected: Vec<String> = (0..10).filter(|n| mask & (1 << n) != 0).map(|n| format!("m{n}")).collect();
@@ -28,18 +28,24 @@ async fn exactly_the_failed_ones_come_back() {
     }
 }
 
-/// Why a message is poison stands in the log, for whoever looks into the dead-letter queue.
+/// The log says why a message is invalid, for the operator of the dead-letter queue.
 #[tokio::test]
-async fn poison_is_logged_with_a_readable_reason() {
-    let stage = Testbed::quiet();
+async fn invalid_message_is_logged_with_its_reason() {
+    let testbed = Testbed::quiet();
     let written = tests::Written::default();
     let mut message = SqsMessage::default();
     message.message_id = Some("m1".to_owned());
     message.body = Some(r#"{"type":"poem"}"#.to_owned());
     let mut batch = SqsEvent::default();
     batch.records.push(message);
-    car_bridge::handle(&stage.bridge, batch, &MetricLog::writing_to(written.clone()), || stage.now(), Timestamp::MAX)
-        .await;
+    car_bridge::handle(
+        &testbed.bridge,
+        batch,
+        &MetricLog::writing_to(written.clone()),
+        || testbed.now(),
+        Timestamp::MAX,
+    )
+    .await;
     let line = written.text();
     assert!(
         line.contains(r#""outcome":"retried""#) && line.contains("this build knows `command`, `fact` and `chore`"),
@@ -47,10 +53,10 @@ async fn poison_is_logged_with_a_readable_reason() {
     );
 }
 
-/// The clock shows 50 s more each time it is read: the first message is handled, and the others go back.
+/// The clock advances 50 s per read, so only the first message is handled before the deadline.
 #[tokio::test]
-async fn messages_without_time_left_go_back() {
-    let stage = Testbed::quiet();
+async fn messages_past_the_deadline_return_to_the_queue() {
+    let testbed = Testbed::quiet();
     let good = QueueMessage::Chore(Task::Redeliver { delivery: 1 }).to_json().unwrap();
     let mut batch = SqsEvent::default();
     for n in 0..3 {
@@ -58,15 +64,15 @@ async fn messages_without_time_left_go_back() {
         (message.message_id, message.body) = (Some(format!("m{n}")), Some(good.clone()));
         batch.records.push(message);
     }
-    let (begun, reads) = (stage.now(), std::cell::Cell::new(0));
+    let (started, reads) = (testbed.now(), std::cell::Cell::new(0));
     let now = || {
         reads.set(reads.get() + 1);
-        begun + SignedDuration::from_secs(50 * (reads.get() - 1))
+        started + SignedDuration::from_secs(50 * (reads.get() - 1))
     };
     let written = tests::Written::default();
-    let deadline = begun + SignedDuration::from_secs(110);
+    let deadline = started + SignedDuration::from_secs(110);
     let response =
-        car_bridge::handle(&stage.bridge, batch, &MetricLog::writing_to(written.clone()), now, deadline).await;
+        car_bridge::handle(&testbed.bridge, batch, &MetricLog::writing_to(written.clone()), now, deadline).await;
     let back: Vec<&str> = response.batch_item_failures.iter().map(|failure| failure.item_identifier.as_str()).collect();
     assert_eq!(back, ["m1", "m2"]);
     assert_eq!(written.text().lines().count(), 1, "{}", written.text());

@@ -1,5 +1,5 @@
-//! The process dies before, after, or loses the answer of every external call of every remedy in turn; then the message comes
-//! again. One effect, the right end, nothing stuck.
+//! Crashes the process before and after every external call of every remedy, or loses the call's response; then
+//! redelivers the message. Each effect happens once, the final state is right, and no run stays active.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,19 +8,19 @@ use domain::state::State;
 use fakes::{AuditedAction, FakePrId, Fault, JenkinsReporting, RepoSettings};
 use testbed::{CallFault, Testbed};
 
-use crate::remedies::stuck;
+use crate::remedies::stuck_pr;
 
-/// What a scenario is: how it gets stuck, who asks, and how it must end.
+/// A remedy to interrupt: the fault, the trigger and the expected final state.
 #[derive(Clone, Copy)]
 struct Scenario {
     name: &'static str,
     fault: Option<Fault>,
     minutes: i64,
-    /// What a person writes; a sweep claims if nobody does.
+    /// Comment that triggers the remedy; without one a sweep claims it.
     comment: Option<&'static str>,
     config: &'static str,
     ends: State,
-    /// What may be done once, and only once.
+    /// Actions that may happen at most once.
     once: &'static [AuditedAction],
 }
 
@@ -119,9 +119,9 @@ const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-/// The stage with its message waiting.
-async fn set(scenario: &Scenario) -> (Testbed, FakePrId, (String, String)) {
-    let stage = Testbed::configured(scenario.config, |settings| {
+/// The testbed with the queued message of the scenario.
+async fn set_up(scenario: &Scenario) -> (Testbed, FakePrId, (String, String)) {
+    let testbed = Testbed::configured(scenario.config, |settings| {
         for listening in &mut settings.listening {
             (listening.labels, listening.comments) = (true, true);
         }
@@ -131,47 +131,47 @@ async fn set(scenario: &Scenario) -> (Testbed, FakePrId, (String, String)) {
         }
     });
     let pr = match scenario.fault {
-        Some(fault) => stuck(&stage, fault, scenario.minutes).await,
+        Some(fault) => stuck_pr(&testbed, fault, scenario.minutes).await,
         None => {
-            let pr = stage.open_and_deliver(fakes::NewPullRequest::default()).await;
-            stage.pass(scenario.minutes).await;
+            let pr = testbed.open_and_deliver(fakes::NewPullRequest::default()).await;
+            testbed.pass(scenario.minutes).await;
             pr
         }
     };
     match scenario.comment {
-        None => drop(tests::claim_in(&stage, &pr, "run-1").await),
+        None => drop(tests::claim_in(&testbed, &pr, "run-1").await),
         Some(text) => {
-            stage.fakes().person_comments(&pr, "maria", text);
-            stage.fakes().advance(jiff::SignedDuration::from_secs(3));
-            stage.deliver_webhooks().await;
+            testbed.fakes().person_comments(&pr, "maria", text);
+            testbed.fakes().advance(jiff::SignedDuration::from_secs(3));
+            testbed.deliver_webhooks().await;
         }
     }
-    let message = stage.publisher.take_message().unwrap();
-    (stage, pr, message)
+    let message = testbed.publisher.take_message().unwrap();
+    (testbed, pr, message)
 }
 
-/// The message comes until it is done with; a dead process leaves it on the queue.
-async fn deliver(stage: &Testbed, (id, body): &(String, String)) {
+/// Redelivers the message until it is handled; a crashed process leaves it on the queue.
+async fn deliver(testbed: &Testbed, (id, body): &(String, String)) {
     for _ in 0..6 {
-        let handled = stage.bridge.handle(id, body).await;
-        let died = stage.faults.is_dead();
-        stage.faults.restart();
-        // Shown when a test fails.
-        eprintln!("{} {handled:?}", stage.now());
+        let handled = testbed.bridge.handle(id, body).await;
+        let died = testbed.faults.is_dead();
+        testbed.faults.restart();
+        // Printed only when the test fails.
+        eprintln!("{} {handled:?}", testbed.now());
         if handled.is_ok() && !died {
             return;
         }
-        // The queue shows it again after its visibility timeout; by then the dead one's lease is over too.
-        stage.fakes().advance(jiff::SignedDuration::from_mins(7));
-        stage.deliver_webhooks().await;
+        // After the visibility timeout the crashed worker's lease has expired too.
+        testbed.fakes().advance(jiff::SignedDuration::from_mins(7));
+        testbed.deliver_webhooks().await;
     }
-    panic!("the message is never done with");
+    panic!("the message is never handled");
 }
 
-fn assert_once(stage: &Testbed, pr: &FakePrId, scenario: &Scenario, at: &str) {
+fn assert_once(testbed: &Testbed, pr: &FakePrId, scenario: &Scenario, at: &str) {
     for action in scenario.once {
-        let world = stage.fakes();
-        let done = world
+        let fakes = testbed.fakes();
+        let done = fakes
             .audit()
             .iter()
             .filter(|effect| effect.action == *action && effect.pr.as_ref().is_none_or(|of| of == pr))
@@ -181,29 +181,29 @@ fn assert_once(stage: &Testbed, pr: &FakePrId, scenario: &Scenario, at: &str) {
     }
 }
 
-/// The simulation's seed 1575 of five pull requests: the queue had given one message to two workers; the first was slow, and the
-/// second took what it was working on for left behind.
+/// Simulation seed 1575 with five pull requests: SQS delivered one message to two workers; the first was slow, and the
+/// second treated its run as abandoned.
 #[tokio::test(start_paused = true)]
-async fn a_second_worker_carried_out_what_the_first_was_slow_at() {
+async fn second_worker_does_not_repeat_a_slow_workers_remedy() {
     let mut points = 0;
     for scenario in SCENARIOS {
         for call in 1.. {
-            let (stage, pr, (id, body)) = set(scenario).await;
-            stage.faults.plan(call, CallFault::Late);
+            let (testbed, pr, (id, body)) = set_up(scenario).await;
+            testbed.faults.plan(call, CallFault::Late);
             let second = async {
                 tokio::time::sleep(Duration::from_millis(100)).await;
-                stage.bridge.handle(&id, &body).await
+                testbed.bridge.handle(&id, &body).await
             };
-            let both = tokio::join!(stage.bridge.handle(&id, &body), second);
+            let both = tokio::join!(testbed.bridge.handle(&id, &body), second);
             let at = format!("{}, call {call}: {both:?}", scenario.name);
-            if !stage.faults.struck() {
+            if !testbed.faults.struck() {
                 break;
             }
             points += 1;
-            stage.faults.restart();
-            stage.pass(180).await;
-            assert_once(&stage, &pr, scenario, &at);
-            let record = stage.record(&pr).await;
+            testbed.faults.restart();
+            testbed.pass(180).await;
+            assert_once(&testbed, &pr, scenario, &at);
+            let record = testbed.record(&pr).await;
             assert_eq!((record.state, record.active_run), (scenario.ends, None), "{at}");
         }
     }
@@ -211,25 +211,26 @@ async fn a_second_worker_carried_out_what_the_first_was_slow_at() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_call_of_every_remedy_may_be_the_last() {
+async fn remedy_runs_once_when_interrupted_at_any_call() {
     let mut points: BTreeMap<&str, usize> = BTreeMap::new();
     for scenario in SCENARIOS {
         for how in CallFault::CRASHES {
             for call in 1.. {
-                let (stage, pr, message) = set(scenario).await;
-                stage.faults.plan(call, how);
-                deliver(&stage, &message).await;
-                if !stage.faults.struck() {
+                let (testbed, pr, message) = set_up(scenario).await;
+                testbed.faults.plan(call, how);
+                deliver(&testbed, &message).await;
+                if !testbed.faults.struck() {
                     break;
                 }
                 *points.entry(scenario.name).or_default() += 1;
                 let at = format!("{}, call {call}, {how:?}", scenario.name);
-                stage.pass(180).await;
-                let record = stage.record(&pr).await;
-                // A remedy whose answer was lost may have failed: then a sweep would try again. It is never done twice.
-                let told = record.active_run.is_none();
-                assert!(told, "{at}: {:?}", record.active_run);
-                assert_once(&stage, &pr, scenario, &at);
+                testbed.pass(180).await;
+                let record = testbed.record(&pr).await;
+                // A remedy whose response was lost may be recorded as failed, and a sweep would retry it. It must never
+                // run twice.
+                let finished = record.active_run.is_none();
+                assert!(finished, "{at}: {:?}", record.active_run);
+                assert_once(&testbed, &pr, scenario, &at);
                 if how != CallFault::AnswerLost {
                     assert_eq!(record.state, scenario.ends, "{at}");
                 }

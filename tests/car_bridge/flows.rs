@@ -1,4 +1,4 @@
-//! The seed's own two stories of commands: a developer's `/rebuild` (§18), and an engineer's batch after an outage (§19).
+//! The two command scenarios of seed 000: a developer's `/rebuild` (§18) and an engineer's batch after an outage (§19).
 
 use car_bridge::MessageOutcome;
 use domain::command::{Command, CommandMessage, CommandSource, MessageVersion};
@@ -11,56 +11,56 @@ use platform::publish::queue_message::QueueMessage;
 use platform::queries;
 use testbed::{Testbed, pr_id};
 
-use crate::remedies::stuck;
+use crate::remedies::stuck_pr;
 
-async fn kinds(stage: &Testbed, pr: &FakePrId) -> Vec<EventKind> {
-    let log = queries::events(&stage.store, &pr_id(pr), false, None, 100, stage.now()).await.unwrap();
+async fn kinds(testbed: &Testbed, pr: &FakePrId) -> Vec<EventKind> {
+    let log = queries::events(&testbed.store, &pr_id(pr), false, None, 100, testbed.now()).await.unwrap();
     log.entries.iter().map(|event| event.kind).collect()
 }
 
 #[tokio::test]
-async fn a_developer_rebuilds_before_the_reconciler_acts() {
-    let stage = Testbed::quiet();
-    let pr = stuck(&stage, Fault::AgentLost, 30).await;
-    assert_eq!(stage.record(&pr).await.state, State::ChecksFailed);
-    stage.fakes().person_comments(&pr, "danny", "/rebuild");
-    stage.fakes().advance(jiff::SignedDuration::from_secs(3));
-    stage.deliver_webhooks().await;
-    let (id, body) = stage.publisher.take_message().unwrap();
+async fn developer_rebuild_runs_before_the_reconciler() {
+    let testbed = Testbed::quiet();
+    let pr = stuck_pr(&testbed, Fault::AgentLost, 30).await;
+    assert_eq!(testbed.record(&pr).await.state, State::ChecksFailed);
+    testbed.fakes().person_comments(&pr, "danny", "/rebuild");
+    testbed.fakes().advance(jiff::SignedDuration::from_secs(3));
+    testbed.deliver_webhooks().await;
+    let (id, body) = testbed.publisher.take_message().unwrap();
     let QueueMessage::Command(command) = QueueMessage::from_json(&body).unwrap() else { panic!("{body}") };
     assert_eq!(
         (command.pr(), command.command, command.source, command.requested_by.as_str()),
         (pr_id(&pr), Command::Rebuild, CommandSource::PrComment, "danny")
     );
-    let handled = stage.bridge.handle(&id, &body).await.unwrap();
+    let handled = testbed.bridge.handle(&id, &body).await.unwrap();
     assert!(matches!(handled, MessageOutcome::Done(_)), "{handled:?}");
-    stage.pass(120).await;
-    let kinds = kinds(&stage, &pr).await;
+    testbed.pass(120).await;
+    let kinds = kinds(&testbed, &pr).await;
     let at = |kind: EventKind| kinds.iter().position(|known| *known == kind);
     assert!(at(EventKind::CommandReceived) < at(EventKind::ChecksPassed), "{kinds:?}");
-    assert_eq!(stage.record(&pr).await.state, State::Merged, "{kinds:?}");
+    assert_eq!(testbed.record(&pr).await.state, State::Merged, "{kinds:?}");
 }
 
 #[tokio::test]
-async fn an_engineer_rebuilds_fifteen_after_an_outage() {
-    let stage = Testbed::quiet();
+async fn batch_rebuild_after_outage_heals_fifteen_pull_requests() {
+    let testbed = Testbed::quiet();
     let mut prs = Vec::new();
     for _ in 0..15 {
-        let pr = stage.fakes().open_pr(NewPullRequest::default());
-        stage.fakes().force(Fault::AgentLost, &pr);
+        let pr = testbed.fakes().open_pr(NewPullRequest::default());
+        testbed.fakes().force(Fault::AgentLost, &pr);
         prs.push(pr);
     }
-    stage.pass(40).await;
+    testbed.pass(40).await;
     for n in 0..6 {
         let run = RunId::new(format!("lost-{n}"));
-        breaker::count_outcome(&stage.store, &run, RemedyOutcome::Failed, stage.now()).await.unwrap();
+        breaker::count_outcome(&testbed.store, &run, RemedyOutcome::Failed, testbed.now()).await.unwrap();
     }
-    let settings = stage.bridge.engine().policies().base().breaker.clone();
-    breaker::evaluate(&stage.store, &settings, stage.now()).await.unwrap().unwrap();
+    let settings = testbed.bridge.engine().policies().base().breaker.clone();
+    breaker::evaluate(&testbed.store, &settings, testbed.now()).await.unwrap().unwrap();
     for (n, pr) in prs.iter().enumerate() {
-        assert_eq!(stage.record(pr).await.state, State::ChecksFailed, "{n}");
+        assert_eq!(testbed.record(pr).await.state, State::ChecksFailed, "{n}");
         let id = pr_id(pr);
-        stage.publisher.enqueue(
+        testbed.publisher.enqueue(
             &format!("m{n}"),
             &QueueMessage::Command(CommandMessage {
                 v: MessageVersion,
@@ -69,7 +69,7 @@ async fn an_engineer_rebuilds_fifteen_after_an_outage() {
                 command: Command::Rebuild,
                 source: CommandSource::AdminApi,
                 requested_by: "ops".to_owned(),
-                timestamp: stage.now(),
+                timestamp: testbed.now(),
                 command_id: CommandId::new(format!("cmd:batch#{n}")),
                 run_id: None,
                 head_sha: None,
@@ -79,12 +79,12 @@ async fn an_engineer_rebuilds_fifteen_after_an_outage() {
         );
     }
     let mut most = 0;
-    // What waits for a slot is sent again by the sweep; here by us.
+    // Resends deferred messages, as the sweep does.
     for _ in 0..40 {
         let mut waiting = Vec::new();
         let mut done = 0;
-        while let Some((id, body)) = stage.publisher.take_message() {
-            match stage.bridge.handle(&id, &body).await.unwrap() {
+        while let Some((id, body)) = testbed.publisher.take_message() {
+            match testbed.bridge.handle(&id, &body).await.unwrap() {
                 MessageOutcome::Deferred(_) => waiting.push((id, QueueMessage::from_json(&body).unwrap())),
                 MessageOutcome::Done(_) => done += 1,
                 other @ (MessageOutcome::Noop(_) | MessageOutcome::Rejected(_) | MessageOutcome::Failed(_)) => {
@@ -94,21 +94,21 @@ async fn an_engineer_rebuilds_fifteen_after_an_outage() {
         }
         most = most.max(done);
         for (id, message) in waiting {
-            stage.publisher.enqueue(&id, &message);
+            testbed.publisher.enqueue(&id, &message);
         }
-        let until = stage.now() + jiff::SignedDuration::from_mins(15);
+        let until = testbed.now() + jiff::SignedDuration::from_mins(15);
         loop {
-            let next = stage.fakes().next_event_at().filter(|at| *at <= until);
+            let next = testbed.fakes().next_event_at().filter(|at| *at <= until);
             let Some(at) = next else { break };
-            stage.fakes().advance_to(at);
-            stage.deliver_webhooks().await;
+            testbed.fakes().advance_to(at);
+            testbed.deliver_webhooks().await;
         }
-        stage.fakes().advance_to(until);
-        stage.deliver_webhooks().await;
+        testbed.fakes().advance_to(until);
+        testbed.deliver_webhooks().await;
     }
     assert!((1..=2).contains(&most), "two slots: {most}");
     for (n, pr) in prs.iter().enumerate() {
-        let record = stage.record(pr).await;
+        let record = testbed.record(pr).await;
         assert_eq!((record.state, record.retry_counts.rebuild), (State::Merged, 0), "{n}");
     }
 }

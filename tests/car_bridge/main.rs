@@ -1,6 +1,6 @@
-//! The Car Bridge in the pretended world: every remedy, its repetition, its refusal; people; slots; the breaker.
+//! The Car Bridge against the fakes: every remedy, redelivery, rejection, user commands, slots and the breaker.
 
-#![expect(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "a test may stop and speak")]
+#![expect(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "tests may panic and print")]
 
 mod batch;
 mod crash_points;

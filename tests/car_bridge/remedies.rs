@@ -1,4 +1,4 @@
-//! What sweeps claim, carried out: each remedy, its repetition, its refusal, and what keeps it from being done.
+//! Remedies claimed by sweeps: execution, redelivery, rejection and what prevents them.
 
 use car_bridge::{MessageOutcome, RetryableError};
 use domain::command::{Command, CommandMessage, CommandSource, MessageVersion};
@@ -10,194 +10,194 @@ use platform::guards;
 use platform::publish::queue_message::{QueueMessage, Task};
 use testbed::{Testbed, pr_id};
 
-pub(crate) fn count(stage: &Testbed, action: AuditedAction) -> usize {
-    stage.fakes().audit().iter().filter(|effect| effect.action == action && ours(&effect.by)).count()
+pub(crate) fn count(testbed: &Testbed, action: AuditedAction) -> usize {
+    testbed.fakes().audit().iter().filter(|effect| effect.action == action && is_suture(&effect.by)).count()
 }
 
-/// What Suture does, it does with its token, as Jenkins' user, or over the bus.
-fn ours(by: &str) -> bool {
+/// Suture acts with its token, as Jenkins' user, or through the bus.
+fn is_suture(by: &str) -> bool {
     by == "bus" || by.starts_with("jenkins:") || by == "suture-operator"
 }
 
-pub(crate) async fn run_state(stage: &Testbed, run: &str) -> RunState {
-    stage.bridge.engine().run(&RunId::new(run), stage.now()).await.unwrap().unwrap().state
+pub(crate) async fn run_state(testbed: &Testbed, run: &str) -> RunState {
+    testbed.bridge.engine().run(&RunId::new(run), testbed.now()).await.unwrap().unwrap().state
 }
 
-/// A pull request with this fault, after so many minutes.
-pub(crate) async fn stuck(stage: &Testbed, fault: Fault, minutes: i64) -> FakePrId {
-    let pr = stage.fakes().open_pr(NewPullRequest::default());
-    stage.fakes().force(fault, &pr);
-    stage.pass(minutes).await;
+/// A pull request with this fault, after this many minutes.
+pub(crate) async fn stuck_pr(testbed: &Testbed, fault: Fault, minutes: i64) -> FakePrId {
+    let pr = testbed.fakes().open_pr(NewPullRequest::default());
+    testbed.fakes().force(fault, &pr);
+    testbed.pass(minutes).await;
     pr
 }
 
 #[tokio::test]
-async fn a_life_without_faults_needs_nobody() {
-    let stage = Testbed::quiet();
-    let pr = stage.open_and_deliver(NewPullRequest::default()).await;
-    stage.pass(120).await;
-    assert_eq!(stage.record(&pr).await.state, State::Merged);
-    assert!(stage.fakes().unknown_requests().is_empty());
+async fn pull_request_without_faults_merges_unaided() {
+    let testbed = Testbed::quiet();
+    let pr = testbed.open_and_deliver(NewPullRequest::default()).await;
+    testbed.pass(120).await;
+    assert_eq!(testbed.record(&pr).await.state, State::Merged);
+    assert!(testbed.fakes().unknown_requests().is_empty());
 }
 
 #[tokio::test]
-async fn checks_that_never_started_are_started() {
-    let stage = Testbed::quiet();
-    let pr = stuck(&stage, Fault::JenkinsDeaf, 10).await;
-    assert_eq!(stage.record(&pr).await.state, State::Created);
-    tests::claim_in(&stage, &pr, "run-1").await;
-    let handled = stage.handle_messages().await;
+async fn rebuild_starts_checks_that_never_started() {
+    let testbed = Testbed::quiet();
+    let pr = stuck_pr(&testbed, Fault::JenkinsDeaf, 10).await;
+    assert_eq!(testbed.record(&pr).await.state, State::Created);
+    tests::claim_in(&testbed, &pr, "run-1").await;
+    let handled = testbed.handle_messages().await;
     assert!(matches!(&handled[..], [Ok(MessageOutcome::Done(_))]), "{handled:?}");
-    assert_eq!(run_state(&stage, "run-1").await, RunState::WaitingExternal);
-    stage.pass(120).await;
-    assert_eq!(stage.record(&pr).await.state, State::Merged);
-    assert_eq!(run_state(&stage, "run-1").await, RunState::Completed);
-    assert!(stage.fakes().unknown_requests().is_empty(), "{:?}", stage.fakes().unknown_requests());
+    assert_eq!(run_state(&testbed, "run-1").await, RunState::WaitingExternal);
+    testbed.pass(120).await;
+    assert_eq!(testbed.record(&pr).await.state, State::Merged);
+    assert_eq!(run_state(&testbed, "run-1").await, RunState::Completed);
+    assert!(testbed.fakes().unknown_requests().is_empty(), "{:?}", testbed.fakes().unknown_requests());
 }
 
 #[tokio::test]
-async fn a_sleeping_bot_is_woken_once_however_often_the_message_comes() {
+async fn bot_is_retriggered_once_despite_redelivery() {
     for (fault, state) in [
         (Fault::PolicyAsleep, State::PolicyEvaluating),
         (Fault::ApproverAsleep, State::PolicyPassed),
         (Fault::AutomergeAsleep, State::Approved),
     ] {
-        let stage = Testbed::quiet();
-        let pr = stuck(&stage, fault, 120).await;
-        assert_eq!(stage.record(&pr).await.state, state);
-        tests::claim_in(&stage, &pr, "run-1").await;
-        let (id, body) = stage.publisher.take_message().unwrap();
+        let testbed = Testbed::quiet();
+        let pr = stuck_pr(&testbed, fault, 120).await;
+        assert_eq!(testbed.record(&pr).await.state, state);
+        tests::claim_in(&testbed, &pr, "run-1").await;
+        let (id, body) = testbed.publisher.take_message().unwrap();
         for n in 0..3 {
-            let handled = stage.bridge.handle(&id, &body).await.unwrap();
+            let handled = testbed.bridge.handle(&id, &body).await.unwrap();
             assert_eq!(matches!(handled, MessageOutcome::Done(_)), n == 0, "{handled:?}");
         }
-        assert_eq!(count(&stage, AuditedAction::BusEvent), 1, "{fault:?}");
-        stage.pass(120).await;
-        assert_eq!(stage.record(&pr).await.state, State::Merged, "{fault:?}");
+        assert_eq!(count(&testbed, AuditedAction::BusEvent), 1, "{fault:?}");
+        testbed.pass(120).await;
+        assert_eq!(testbed.record(&pr).await.state, State::Merged, "{fault:?}");
     }
 }
 
 #[tokio::test]
-async fn a_bot_may_be_woken_by_a_label_or_a_comment() {
+async fn bot_is_retriggered_by_label_or_comment() {
     for (wake, with, action) in
         [("label", "wake-up", AuditedAction::LabelAdded), ("comment", "/policy check", AuditedAction::CommentCreated)]
     {
         let config = format!("mode = \"act\"\nwake.approver_bot = \"{wake}\"\nwake.approver_bot_with = \"{with}\"");
-        let stage = Testbed::configured(&config, |settings| {
+        let testbed = Testbed::configured(&config, |settings| {
             for listening in &mut settings.listening {
                 (listening.labels, listening.comments) = (true, true);
             }
         });
-        let pr = stuck(&stage, Fault::ApproverAsleep, 120).await;
-        tests::claim_in(&stage, &pr, "run-1").await;
-        let handled = stage.handle_messages().await;
+        let pr = stuck_pr(&testbed, Fault::ApproverAsleep, 120).await;
+        tests::claim_in(&testbed, &pr, "run-1").await;
+        let handled = testbed.handle_messages().await;
         assert!(matches!(&handled[..], [Ok(MessageOutcome::Done(_))]), "{wake}: {handled:?}");
-        let done = stage
+        let done = testbed
             .fakes()
             .audit()
             .iter()
             .filter(|effect| effect.action == action && effect.detail.contains(with))
             .count();
         assert_eq!(done, 1, "{wake}");
-        stage.pass(120).await;
-        assert_eq!(stage.record(&pr).await.state, State::Merged, "{wake}");
+        testbed.pass(120).await;
+        assert_eq!(testbed.record(&pr).await.state, State::Merged, "{wake}");
     }
 }
 
 #[tokio::test]
-async fn a_head_that_moved_gets_nothing_and_the_budget_comes_back() {
-    let stage = Testbed::quiet();
-    let pr = stuck(&stage, Fault::JenkinsDeaf, 10).await;
-    tests::claim_in(&stage, &pr, "run-1").await;
-    assert_eq!(stage.record(&pr).await.retry_counts.rebuild, 1);
-    stage.fakes().person_pushes(&pr, "danny");
-    stage.fakes().advance(jiff::SignedDuration::from_mins(1));
-    stage.deliver_webhooks().await;
-    let handled = stage.handle_messages().await;
+async fn moved_head_cancels_the_run_and_refunds_the_budget() {
+    let testbed = Testbed::quiet();
+    let pr = stuck_pr(&testbed, Fault::JenkinsDeaf, 10).await;
+    tests::claim_in(&testbed, &pr, "run-1").await;
+    assert_eq!(testbed.record(&pr).await.retry_counts.rebuild, 1);
+    testbed.fakes().person_pushes(&pr, "danny");
+    testbed.fakes().advance(jiff::SignedDuration::from_mins(1));
+    testbed.deliver_webhooks().await;
+    let handled = testbed.handle_messages().await;
     assert!(!handled.iter().any(|handled| matches!(handled, Ok(MessageOutcome::Done(_)))), "{handled:?}");
-    assert_eq!(count(&stage, AuditedAction::BuildQueued), 0);
-    let record = stage.record(&pr).await;
+    assert_eq!(count(&testbed, AuditedAction::BuildQueued), 0);
+    let record = testbed.record(&pr).await;
     assert_eq!((record.retry_counts.rebuild, record.active_run), (0, None));
-    assert_eq!(run_state(&stage, "run-1").await, RunState::Cancelled);
+    assert_eq!(run_state(&testbed, "run-1").await, RunState::Cancelled);
 }
 
 #[tokio::test]
-async fn pause_observe_and_an_open_breaker_drop_what_sweeps_claimed() {
-    let stage = Testbed::quiet();
-    let pr = stuck(&stage, Fault::JenkinsDeaf, 10).await;
-    tests::claim_in(&stage, &pr, "run-1").await;
-    guards::pause(&stage.store, "ops", stage.now(), stage.now()).await.unwrap();
-    let handled = stage.handle_messages().await;
+async fn pause_and_open_breaker_reject_claimed_runs() {
+    let testbed = Testbed::quiet();
+    let pr = stuck_pr(&testbed, Fault::JenkinsDeaf, 10).await;
+    tests::claim_in(&testbed, &pr, "run-1").await;
+    guards::pause(&testbed.store, "ops", testbed.now(), testbed.now()).await.unwrap();
+    let handled = testbed.handle_messages().await;
     assert_eq!(handled, [Ok(MessageOutcome::Rejected("paused by ops".to_owned()))]);
-    assert_eq!(stage.record(&pr).await.retry_counts.rebuild, 0, "given back");
-    guards::unpause(&stage.store, stage.now(), stage.now()).await.unwrap();
+    assert_eq!(testbed.record(&pr).await.retry_counts.rebuild, 0, "the budget is refunded");
+    guards::unpause(&testbed.store, testbed.now(), testbed.now()).await.unwrap();
     for n in 0..6 {
         let run = RunId::new(format!("other-{n}"));
-        platform::breaker::count_outcome(&stage.store, &run, platform::breaker::RemedyOutcome::Failed, stage.now())
+        platform::breaker::count_outcome(&testbed.store, &run, platform::breaker::RemedyOutcome::Failed, testbed.now())
             .await
             .unwrap();
     }
-    let settings = stage.bridge.engine().policies().base().breaker.clone();
-    assert!(platform::breaker::evaluate(&stage.store, &settings, stage.now()).await.unwrap().is_some());
-    stage.pass(60).await;
-    // The cooldown is over by then: open it again.
-    platform::breaker::reset(&stage.store, stage.now()).await.unwrap();
-    stage.pass(1).await;
+    let settings = testbed.bridge.engine().policies().base().breaker.clone();
+    assert!(platform::breaker::evaluate(&testbed.store, &settings, testbed.now()).await.unwrap().is_some());
+    testbed.pass(60).await;
+    // The cooldown has passed by now, so trip the breaker again.
+    platform::breaker::reset(&testbed.store, testbed.now()).await.unwrap();
+    testbed.pass(1).await;
     for n in 10..16 {
         let run = RunId::new(format!("other-{n}"));
-        platform::breaker::count_outcome(&stage.store, &run, platform::breaker::RemedyOutcome::Failed, stage.now())
+        platform::breaker::count_outcome(&testbed.store, &run, platform::breaker::RemedyOutcome::Failed, testbed.now())
             .await
             .unwrap();
     }
-    platform::breaker::evaluate(&stage.store, &settings, stage.now()).await.unwrap().unwrap();
-    tests::claim_in(&stage, &pr, "run-2").await;
-    let handled = stage.handle_messages().await;
+    platform::breaker::evaluate(&testbed.store, &settings, testbed.now()).await.unwrap().unwrap();
+    tests::claim_in(&testbed, &pr, "run-2").await;
+    let handled = testbed.handle_messages().await;
     assert_eq!(handled, [Ok(MessageOutcome::Rejected("the circuit breaker is open".to_owned()))]);
-    assert_eq!(count(&stage, AuditedAction::BuildQueued), 0);
+    assert_eq!(count(&testbed, AuditedAction::BuildQueued), 0);
 }
 
 #[tokio::test]
 async fn fifteen_pull_requests_share_two_slots() {
-    let stage = Testbed::quiet();
+    let testbed = Testbed::quiet();
     let mut prs = Vec::new();
     for _ in 0..15 {
-        let pr = stage.fakes().open_pr(NewPullRequest::default());
-        stage.fakes().force(Fault::JenkinsDeaf, &pr);
+        let pr = testbed.fakes().open_pr(NewPullRequest::default());
+        testbed.fakes().force(Fault::JenkinsDeaf, &pr);
         prs.push(pr);
     }
-    stage.pass(10).await;
+    testbed.pass(10).await;
     for (n, pr) in prs.iter().enumerate() {
-        tests::claim_in(&stage, pr, &format!("run-{n}")).await;
+        tests::claim_in(&testbed, pr, &format!("run-{n}")).await;
     }
-    let handled = stage.handle_messages().await;
+    let handled = testbed.handle_messages().await;
     let done = handled.iter().filter(|handled| matches!(handled, Ok(MessageOutcome::Done(_)))).count();
     let waits = handled.iter().filter(|handled| matches!(handled, Ok(MessageOutcome::Deferred(_)))).count();
     assert_eq!((done, waits), (2, 13), "{handled:?}");
-    assert_eq!(run_state(&stage, "run-14").await, RunState::Pending, "its date brings it back");
-    // Each pass of time frees slots; the messages of those that wait come again, as the sweep sends them.
+    assert_eq!(run_state(&testbed, "run-14").await, RunState::Pending, "its due date brings it back");
+    // Slots become free over time; pending messages are resent, as the sweep does.
     for _ in 0..20 {
-        stage.pass(30).await;
+        testbed.pass(30).await;
         for (n, pr) in prs.iter().enumerate() {
             let run = RunId::new(format!("run-{n}"));
             let pending =
-                stage.bridge.engine().run(&run, stage.now()).await.unwrap().unwrap().state == RunState::Pending;
+                testbed.bridge.engine().run(&run, testbed.now()).await.unwrap().unwrap().state == RunState::Pending;
             if pending {
-                stage.publisher.enqueue(run.as_str(), &resent(&pr_id(pr), &run, &stage));
+                testbed.publisher.enqueue(run.as_str(), &rebuild_message(&pr_id(pr), &run, &testbed));
             }
         }
-        let handled = stage.handle_messages().await;
+        let handled = testbed.handle_messages().await;
         let done = handled.iter().filter(|handled| matches!(handled, Ok(MessageOutcome::Done(_)))).count();
         assert!(done <= 2, "{handled:?}");
     }
     for (n, pr) in prs.iter().enumerate() {
-        // A scan of the folder finds the others' jobs too: what has become needless is cancelled, nothing fails.
-        let state = run_state(&stage, &format!("run-{n}")).await;
+        // A multibranch scan also starts the other jobs: runs that became unnecessary are cancelled, and none fails.
+        let state = run_state(&testbed, &format!("run-{n}")).await;
         assert!(matches!(state, RunState::Completed | RunState::Cancelled), "{n}: {state}");
-        assert_eq!(stage.record(pr).await.state, State::Merged);
+        assert_eq!(testbed.record(pr).await.state, State::Merged);
     }
 }
 
-fn resent(pr: &PrId, run: &RunId, stage: &Testbed) -> QueueMessage {
+fn rebuild_message(pr: &PrId, run: &RunId, testbed: &Testbed) -> QueueMessage {
     QueueMessage::Command(CommandMessage {
         v: MessageVersion,
         pr_number: pr.number,
@@ -205,7 +205,7 @@ fn resent(pr: &PrId, run: &RunId, stage: &Testbed) -> QueueMessage {
         command: Command::Rebuild,
         source: CommandSource::Reconciler,
         requested_by: "suture".to_owned(),
-        timestamp: stage.now(),
+        timestamp: testbed.now(),
         command_id: CommandId::new(run.as_str()),
         run_id: Some(run.clone()),
         head_sha: None,
@@ -215,129 +215,133 @@ fn resent(pr: &PrId, run: &RunId, stage: &Testbed) -> QueueMessage {
 }
 
 #[tokio::test]
-async fn a_conflict_is_closed_asked_for_afresh_and_linked_both_ways() {
-    let stage = Testbed::quiet();
-    let pr = stage.open_and_deliver(NewPullRequest::default()).await;
-    stage.pass(1).await;
+async fn close_and_reopen_links_old_and_new_pull_request() {
+    let testbed = Testbed::quiet();
+    let pr = testbed.open_and_deliver(NewPullRequest::default()).await;
+    testbed.pass(1).await;
     let person = "maria";
-    stage.fakes().conflict(&pr);
-    stage.fakes().person_comments(&pr, person, "/close-and-reopen");
-    stage.pass(5).await;
-    let said: Vec<String> = stage.fakes().comments(&pr).map(|comment| comment.body.to_string()).collect();
-    let old = stage.record(&pr).await;
-    assert_eq!(old.state, State::Closed, "{said:?}");
-    assert_eq!(count(&stage, AuditedAction::PullClosed), 1);
-    assert_eq!(said.iter().filter(|body| body.contains("Closing due to merge conflicts")).count(), 1, "{said:?}");
-    stage.pass(60).await;
-    let old = stage.record(&pr).await;
-    let fresh = old.replaced_by.expect("a fresh pull request");
-    let fresh = stage.record(&FakePrId { repo: pr.repo.clone(), number: fresh }).await;
+    testbed.fakes().conflict(&pr);
+    testbed.fakes().person_comments(&pr, person, "/close-and-reopen");
+    testbed.pass(5).await;
+    let comments: Vec<String> = testbed.fakes().comments(&pr).map(|comment| comment.body.to_string()).collect();
+    let old = testbed.record(&pr).await;
+    assert_eq!(old.state, State::Closed, "{comments:?}");
+    assert_eq!(count(&testbed, AuditedAction::PullClosed), 1);
+    assert_eq!(
+        comments.iter().filter(|body| body.contains("Closing due to merge conflicts")).count(),
+        1,
+        "{comments:?}"
+    );
+    testbed.pass(60).await;
+    let old = testbed.record(&pr).await;
+    let fresh = old.replaced_by.expect("a replacement");
+    let fresh = testbed.record(&FakePrId { repo: pr.repo.clone(), number: fresh }).await;
     assert_eq!((fresh.replaces, old.active_run), (Some(pr.number), None));
 }
 
 #[tokio::test]
-async fn a_replacement_that_is_heard_of_before_the_closing_is_linked_when_the_closing_is_heard() {
-    let stage = Testbed::quiet();
-    let pr = stage.open_and_deliver(NewPullRequest::default()).await;
-    stage.pass(1).await;
-    stage.fakes().conflict(&pr);
-    stage.fakes().person_comments(&pr, "maria", "/close-and-reopen");
+async fn replacement_opened_before_the_close_event_is_linked() {
+    let testbed = Testbed::quiet();
+    let pr = testbed.open_and_deliver(NewPullRequest::default()).await;
+    testbed.pass(1).await;
+    testbed.fakes().conflict(&pr);
+    testbed.fakes().person_comments(&pr, "maria", "/close-and-reopen");
     let mut late = Vec::new();
     let fresh = FakePrId { number: pr.number + 1, ..pr.clone() };
-    while stage.bridge.engine().load(&pr_id(&fresh), stage.now()).await.unwrap().is_none() {
-        let next = stage.fakes().next_event_at().expect("a fresh pull request");
-        stage.fakes().advance_to(next);
-        let deliveries = stage.fakes().take_webhooks();
+    while testbed.bridge.engine().load(&pr_id(&fresh), testbed.now()).await.unwrap().is_none() {
+        let next = testbed.fakes().next_event_at().expect("a replacement");
+        testbed.fakes().advance_to(next);
+        let deliveries = testbed.fakes().take_webhooks();
         let (closing, others): (Vec<_>, Vec<_>) =
             deliveries.into_iter().partition(|one| one.action.as_deref() == Some("closed"));
         late.extend(closing);
         for delivery in &others {
-            stage.deliver(delivery).await;
+            testbed.deliver(delivery).await;
         }
-        stage.handle_messages().await;
+        testbed.handle_messages().await;
     }
-    assert_eq!((late.len(), stage.record(&pr).await.state == State::Closed), (1, false));
-    stage.deliver(&late[0]).await;
-    let (old, new) = (stage.record(&pr).await, stage.record(&fresh).await);
+    assert_eq!((late.len(), testbed.record(&pr).await.state == State::Closed), (1, false));
+    testbed.deliver(&late[0]).await;
+    let (old, new) = (testbed.record(&pr).await, testbed.record(&fresh).await);
     assert_eq!((old.state, old.replaced_by, old.active_run), (State::Closed, Some(fresh.number), None));
     assert_eq!(new.replaces, Some(pr.number));
 }
 
 #[tokio::test]
-async fn a_repository_that_is_first_heard_of_through_the_queue_is_in_the_list_at_once() {
-    let stage = Testbed::quiet();
+async fn repository_first_seen_on_the_queue_is_registered() {
+    let testbed = Testbed::quiet();
     let pr: PrId = "acme/quiet-corner#7".parse().unwrap();
-    let fact = QueueMessage::Fact(Box::new(tests::opened(&pr, "late-opening", stage.now())));
-    let handled = stage.bridge.handle("m1", &fact.to_json().unwrap()).await.unwrap();
+    let fact = QueueMessage::Fact(Box::new(tests::opened(&pr, "late-opening", testbed.now())));
+    let handled = testbed.bridge.handle("m1", &fact.to_json().unwrap()).await.unwrap();
     assert!(matches!(handled, MessageOutcome::Done(_)), "{handled:?}");
-    let repos = platform::queries::repos(&stage.store, stage.now()).await.unwrap();
+    let repos = platform::queries::repos(&testbed.store, testbed.now()).await.unwrap();
     assert!(repos.contains(&pr.repo), "{repos:?}");
 }
 
 #[tokio::test]
-async fn poison_comes_back_with_a_reason_and_chores_are_done() {
-    let stage = Testbed::quiet();
+async fn invalid_message_is_retryable_and_names_the_reason() {
+    let testbed = Testbed::quiet();
     for (body, reason) in [
         ("{", "the message is not JSON"),
         (r#"{"type":"poem","v":1}"#, "`type` is \"poem\""),
         (r#"{"type":"command","v":9}"#, "cannot be read"),
     ] {
-        let again = stage.bridge.handle("m1", body).await.unwrap_err();
+        let again = testbed.bridge.handle("m1", body).await.unwrap_err();
         assert!(matches!(again, RetryableError::InvalidMessage(_)) && again.to_string().contains(reason), "{again}");
     }
-    let chore = QueueMessage::Chore(Task::Redeliver { delivery: 999 }).to_json().unwrap();
-    let handled = stage.bridge.handle("m2", &chore).await.unwrap();
-    assert!(matches!(handled, MessageOutcome::Failed(_)), "a person's token cannot redeliver: {handled:?}");
+    let task = QueueMessage::Chore(Task::Redeliver { delivery: 999 }).to_json().unwrap();
+    let handled = testbed.bridge.handle("m2", &task).await.unwrap();
+    assert!(matches!(handled, MessageOutcome::Failed(_)), "a personal token cannot redeliver: {handled:?}");
 }
 
 #[tokio::test]
-async fn a_branch_that_is_behind_is_updated_on_the_head_it_was_decided_on() {
-    let stage = Testbed::quiet();
-    let pr = stage.open_and_deliver(NewPullRequest::default()).await;
-    stage.pass(1).await;
-    stage.fakes().push_base(&pr.repo);
-    stage.pass(1).await;
-    let before = stage.record(&pr).await.head_sha;
-    stage.fakes().person_comments(&pr, "maria", "/update-branch");
-    stage.pass(2).await;
-    assert_eq!(count(&stage, AuditedAction::BranchUpdated), 1);
-    let record = stage.record(&pr).await;
+async fn update_branch_updates_a_stale_head_once() {
+    let testbed = Testbed::quiet();
+    let pr = testbed.open_and_deliver(NewPullRequest::default()).await;
+    testbed.pass(1).await;
+    testbed.fakes().push_base(&pr.repo);
+    testbed.pass(1).await;
+    let before = testbed.record(&pr).await.head_sha;
+    testbed.fakes().person_comments(&pr, "maria", "/update-branch");
+    testbed.pass(2).await;
+    assert_eq!(count(&testbed, AuditedAction::BranchUpdated), 1);
+    let record = testbed.record(&pr).await;
     assert_ne!(record.head_sha, before);
-    assert_eq!((stage.fakes().behind_by(&pr), record.active_run), (0, None), "the new head is the proof");
-    stage.pass(120).await;
-    assert_eq!(stage.record(&pr).await.state, State::Merged);
+    assert_eq!((testbed.fakes().behind_by(&pr), record.active_run), (0, None), "the new head completes the run");
+    testbed.pass(120).await;
+    assert_eq!(testbed.record(&pr).await.state, State::Merged);
 }
 
 #[tokio::test]
-async fn nothing_to_merge_is_said_and_a_conflict_fails_for_good() {
-    let stage = Testbed::quiet();
-    let pr = stage.open_and_deliver(NewPullRequest::default()).await;
-    stage.pass(1).await;
-    stage.fakes().person_comments(&pr, "maria", "/update-branch");
-    stage.fakes().advance(jiff::SignedDuration::from_secs(3));
-    stage.deliver_webhooks().await;
-    let handled = stage.handle_messages().await;
+async fn update_branch_rejects_current_head_and_fails_on_conflict() {
+    let testbed = Testbed::quiet();
+    let pr = testbed.open_and_deliver(NewPullRequest::default()).await;
+    testbed.pass(1).await;
+    testbed.fakes().person_comments(&pr, "maria", "/update-branch");
+    testbed.fakes().advance(jiff::SignedDuration::from_secs(3));
+    testbed.deliver_webhooks().await;
+    let handled = testbed.handle_messages().await;
     assert_eq!(handled, [Ok(MessageOutcome::Rejected("nothing to merge".to_owned()))]);
-    stage.fakes().conflict(&pr);
-    stage.fakes().person_comments(&pr, "maria", "/update-branch");
-    stage.fakes().advance(jiff::SignedDuration::from_secs(3));
-    stage.deliver_webhooks().await;
-    let handled = stage.handle_messages().await;
+    testbed.fakes().conflict(&pr);
+    testbed.fakes().person_comments(&pr, "maria", "/update-branch");
+    testbed.fakes().advance(jiff::SignedDuration::from_secs(3));
+    testbed.deliver_webhooks().await;
+    let handled = testbed.handle_messages().await;
     assert_eq!(handled.last(), Some(&Ok(MessageOutcome::Failed("conflict".to_owned()))), "{handled:?}");
-    let record = stage.record(&pr).await;
-    assert!(record.due_at.is_some_and(|due_at| due_at <= stage.now()), "the sweep decides what comes next");
+    let record = testbed.record(&pr).await;
+    assert!(record.due_at.is_some_and(|due_at| due_at <= testbed.now()), "the next sweep decides");
     assert_eq!(record.active_run, None);
 }
 
 #[tokio::test]
-async fn policy_bot_and_the_sod_validator_are_asked_again() {
-    let stage = Testbed::quiet();
-    let pr = stuck(&stage, Fault::SodTiming, 60).await;
-    let record = stage.record(&pr).await;
+async fn recheck_sod_publishes_one_sod_check_request() {
+    let testbed = Testbed::quiet();
+    let pr = stuck_pr(&testbed, Fault::SodTiming, 60).await;
+    let record = testbed.record(&pr).await;
     assert_eq!(record.state, State::PolicyFailed, "{record:?}");
-    stage.fakes().person_comments(&pr, "maria", "/recheck-sod");
-    stage.pass(120).await;
-    assert_eq!(stage.record(&pr).await.state, State::Merged);
-    let asked: Vec<String> = stage.fakes().audit_by("bus").map(|effect| effect.detail.clone()).collect();
-    assert!(asked.len() == 1 && asked[0].contains("SodCheckRequested"), "{asked:?}");
+    testbed.fakes().person_comments(&pr, "maria", "/recheck-sod");
+    testbed.pass(120).await;
+    assert_eq!(testbed.record(&pr).await.state, State::Merged);
+    let requests: Vec<String> = testbed.fakes().audit_by("bus").map(|effect| effect.detail.clone()).collect();
+    assert!(requests.len() == 1 && requests[0].contains("SodCheckRequested"), "{requests:?}");
 }

@@ -1,4 +1,4 @@
-//! AWS calls have time limits: a server that accepts connections and stays silent uses up no invocation.
+//! Timeouts of AWS calls: a server that accepts connections and never responds must not use up the invocation.
 
 use std::time::{Duration, Instant};
 
@@ -14,10 +14,10 @@ use platform::store::dynamo::tables::TableNames;
 use platform::store::{Key, Store, StoreError};
 use tokio::net::TcpListener;
 
-/// What the machine may add on a busy day.
+/// Tolerance for a busy machine.
 const SLACK: Duration = Duration::from_secs(3);
 
-/// Accepts every connection, keeps it, and never answers.
+/// Accepts every connection, keeps it open and never responds.
 async fn silent_server() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
@@ -43,13 +43,13 @@ async fn config() -> SdkConfig {
 async fn within_limit<T>(call: impl Future<Output = T>) -> T {
     let began = Instant::now();
     let answer = tokio::time::timeout(OPERATION_TIMEOUT + SLACK, call).await.expect("the call has no time limit");
-    // Two attempts at least: one that is silent is given up before the call is.
+    // At least two attempts: the attempt timeout is shorter than the operation timeout.
     assert!(began.elapsed() > Duration::from_secs(2), "{:?}", began.elapsed());
     answer
 }
 
 #[tokio::test]
-async fn a_silent_dynamodb_is_given_up() {
+async fn dynamodb_call_times_out() {
     let names = TableNames { state: "suture-state".to_owned(), events: "suture-events".to_owned() };
     let store = DynamoStore::new(aws_sdk_dynamodb::Client::new(&config().await), names);
     let answer = within_limit(store.get(&Key::state("BREAKER"), Timestamp::UNIX_EPOCH)).await;
@@ -57,11 +57,11 @@ async fn a_silent_dynamodb_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_silent_sqs_is_given_up() {
+async fn sqs_call_times_out() {
     let addresses =
         AwsTargets { queue_url: "http://127.0.0.1:9/queue".to_owned(), bus: "b".to_owned(), topic_arn: None };
-    let outlets = AwsPublisher::new(&config().await, addresses);
-    let parcel = OutboundMessage {
+    let publisher = AwsPublisher::new(&config().await, addresses);
+    let message = OutboundMessage {
         id: "m1".to_owned(),
         destination: Destination::Queue {
             message: platform::publish::queue_message::QueueMessage::Chore(
@@ -71,12 +71,12 @@ async fn a_silent_sqs_is_given_up() {
             delay: Duration::ZERO,
         },
     };
-    let answers = within_limit(outlets.publish(&[parcel])).await;
+    let answers = within_limit(publisher.publish(&[message])).await;
     assert!(answers[0].is_err(), "{answers:?}");
 }
 
 #[tokio::test]
-async fn a_silent_secrets_manager_is_given_up() {
+async fn secrets_manager_call_times_out() {
     let fetch = platform::aws::fetch_with(aws_sdk_secretsmanager::Client::new(&config().await));
     let answer = within_limit(fetch("suture".to_owned())).await;
     assert!(matches!(answer, Err(FetchError::Unavailable(_))), "{answer:?}");

@@ -1,4 +1,4 @@
-//! What the GitHub client does to the simulated world, and what it reads there.
+//! The GitHub client against the fake GitHub: writes and reads.
 
 use domain::command::RepoPermission;
 use domain::id::{PrId, RepoName, Sha};
@@ -9,13 +9,13 @@ use platform::github::{BaseRequirements, BranchUpdate, CheckRun, CheckRunState, 
 use platform::transport::ApiError;
 use testbed::Testbed;
 
-use crate::{staged, token};
+use crate::{testbed_with, token};
 
-/// A pull request there, by Suture's name for it, with its head.
-pub(crate) fn opened(stage: &Testbed) -> (fakes::FakePrId, PrId, Sha) {
-    let pr = stage.with(|world| world.open_pr(Fresh::default()));
+/// A pull request on the fake GitHub with its id and head.
+pub(crate) fn opened(testbed: &Testbed) -> (fakes::FakePrId, PrId, Sha) {
+    let pr = testbed.with(|fakes| fakes.open_pr(Fresh::default()));
     let id = id(&pr);
-    let head = head(stage, &pr);
+    let head = head(testbed, &pr);
     (pr, id, head)
 }
 
@@ -23,127 +23,127 @@ pub(crate) fn id(pr: &fakes::FakePrId) -> PrId {
     pr.to_string().parse().expect("a pull request")
 }
 
-pub(crate) fn head(stage: &Testbed, pr: &fakes::FakePrId) -> Sha {
-    stage.with(|world| world.pull(pr).unwrap().commits.last().unwrap().parse().unwrap())
+pub(crate) fn head(testbed: &Testbed, pr: &fakes::FakePrId) -> Sha {
+    testbed.with(|fakes| fakes.pull(pr).unwrap().commits.last().unwrap().parse().unwrap())
 }
 
 fn repo() -> RepoName {
     "acme/payments".parse().unwrap()
 }
 
-/// Nothing was asked that the world does not know.
-fn all_known(stage: &Testbed) {
-    assert_eq!(stage.with(|world| world.unknown_requests().to_vec()), Vec::<String>::new());
+/// Asserts that the fakes know every request.
+fn assert_requests_known(testbed: &Testbed) {
+    assert_eq!(testbed.with(|fakes| fakes.unknown_requests().to_vec()), Vec::<String>::new());
 }
 
 #[tokio::test]
-async fn a_branch_is_updated_once_and_every_no_has_its_name() {
-    let stage = staged(fakes::FakeSettings::default());
-    let (pr, id, head_before) = opened(&stage);
-    assert_eq!(stage.github.update_branch(&id, &head_before).await, Ok(BranchUpdate::NothingToMerge));
-    stage.with(|world| world.push_base("acme/payments"));
-    assert_eq!(stage.github.behind_by(&id.repo, "main", &head_before).await, Ok(1));
-    assert_eq!(stage.github.update_branch(&id, &head_before).await, Ok(BranchUpdate::Accepted));
-    stage.advance(SignedDuration::from_mins(1));
-    assert_ne!(head(&stage, &pr), head_before);
-    assert_eq!(stage.github.update_branch(&id, &head_before).await, Ok(BranchUpdate::HeadMoved));
-    assert_eq!(stage.github.behind_by(&id.repo, "main", &head(&stage, &pr)).await, Ok(0));
-    stage.with(|world| world.conflict(&pr));
-    let now = head(&stage, &pr);
-    assert_eq!(stage.github.update_branch(&id, &now).await, Ok(BranchUpdate::Conflict));
-    all_known(&stage);
+async fn update_branch_runs_once_and_names_each_refusal() {
+    let testbed = testbed_with(fakes::FakeSettings::default());
+    let (pr, id, head_before) = opened(&testbed);
+    assert_eq!(testbed.github.update_branch(&id, &head_before).await, Ok(BranchUpdate::NothingToMerge));
+    testbed.with(|fakes| fakes.push_base("acme/payments"));
+    assert_eq!(testbed.github.behind_by(&id.repo, "main", &head_before).await, Ok(1));
+    assert_eq!(testbed.github.update_branch(&id, &head_before).await, Ok(BranchUpdate::Accepted));
+    testbed.advance(SignedDuration::from_mins(1));
+    assert_ne!(head(&testbed, &pr), head_before);
+    assert_eq!(testbed.github.update_branch(&id, &head_before).await, Ok(BranchUpdate::HeadMoved));
+    assert_eq!(testbed.github.behind_by(&id.repo, "main", &head(&testbed, &pr)).await, Ok(0));
+    testbed.with(|fakes| fakes.conflict(&pr));
+    let now = head(&testbed, &pr);
+    assert_eq!(testbed.github.update_branch(&id, &now).await, Ok(BranchUpdate::Conflict));
+    assert_requests_known(&testbed);
 }
 
 #[tokio::test]
-async fn a_comment_whose_answer_was_lost_is_found_by_its_marker() {
-    let stage = staged(fakes::FakeSettings::default());
-    let (pr, id, _) = opened(&stage);
+async fn comment_with_a_lost_response_is_found_by_its_marker() {
+    let testbed = testbed_with(fakes::FakeSettings::default());
+    let (pr, id, _) = opened(&testbed);
     for n in 0..120 {
-        stage.with(|world| world.person_comments(&pr, "danny", &format!("remark {n}")));
+        testbed.with(|fakes| fakes.person_comments(&pr, "danny", &format!("remark {n}")));
     }
     let marker = "<!-- suture:run-1 -->";
-    assert_eq!(stage.github.find_comment(&id, marker, None).await.unwrap(), None);
-    stage.with(|world| world.force_request(Fault::AnswerLost));
-    let error = stage.github.comment(&id, &format!("Closing this.\n{marker}")).await.unwrap_err();
+    assert_eq!(testbed.github.find_comment(&id, marker, None).await.unwrap(), None);
+    testbed.with(|fakes| fakes.force_request(Fault::AnswerLost));
+    let error = testbed.github.comment(&id, &format!("Closing this.\n{marker}")).await.unwrap_err();
     assert!(error.may_have_happened(), "{error}");
-    let found = stage.github.find_comment(&id, marker, None).await.unwrap().expect("it is there, on the second page");
+    let found = testbed.github.find_comment(&id, marker, None).await.unwrap().expect("the comment on the second page");
     assert!(found.body.starts_with("Closing this."));
-    let since = stage.with(|world| world.now());
-    let again = stage.github.find_comment(&id, marker, Some(since - SignedDuration::from_mins(1))).await.unwrap();
+    let since = testbed.with(|fakes| fakes.now());
+    let again = testbed.github.find_comment(&id, marker, Some(since - SignedDuration::from_mins(1))).await.unwrap();
     assert_eq!(again.map(|comment| comment.id), Some(found.id));
-    assert_eq!(stage.with(|world| world.comments(&pr).filter(|one| one.body.contains(marker)).count()), 1);
-    all_known(&stage);
+    assert_eq!(testbed.with(|fakes| fakes.comments(&pr).filter(|one| one.body.contains(marker)).count()), 1);
+    assert_requests_known(&testbed);
 }
 
 #[tokio::test]
-async fn a_request_that_timed_out_before_it_arrived_may_have_happened_for_all_we_know() {
-    let stage = staged(fakes::FakeSettings::default());
-    let (pr, id, _) = opened(&stage);
-    stage.github.pull(&id).await.unwrap();
-    stage.with(|world| world.force_request(Fault::ApiTimeout));
-    assert!(stage.github.comment(&id, "x").await.unwrap_err().may_have_happened());
-    assert_eq!(stage.with(|world| world.comments(&pr).count()), 0);
+async fn timed_out_write_has_an_unknown_outcome() {
+    let testbed = testbed_with(fakes::FakeSettings::default());
+    let (pr, id, _) = opened(&testbed);
+    testbed.github.pull(&id).await.unwrap();
+    testbed.with(|fakes| fakes.force_request(Fault::ApiTimeout));
+    assert!(testbed.github.comment(&id, "x").await.unwrap_err().may_have_happened());
+    assert_eq!(testbed.with(|fakes| fakes.comments(&pr).count()), 0);
 }
 
 #[tokio::test]
-async fn reactions_and_labels() {
-    let stage = staged(fakes::FakeSettings::default());
-    let (pr, id, _) = opened(&stage);
-    let comment = stage.with(|world| world.person_comments(&pr, "danny", "/rebuild")).unwrap();
-    let written = stage.github.find_comment(&id, "/rebuild", None).await.unwrap().unwrap();
+async fn reactions_and_labels_are_written() {
+    let testbed = testbed_with(fakes::FakeSettings::default());
+    let (pr, id, _) = opened(&testbed);
+    let comment = testbed.with(|fakes| fakes.person_comments(&pr, "danny", "/rebuild")).unwrap();
+    let written = testbed.github.find_comment(&id, "/rebuild", None).await.unwrap().unwrap();
     assert_eq!(written.id, comment);
     for reaction in [Reaction::Eyes, Reaction::Eyes, Reaction::Rocket, Reaction::Confused] {
-        stage.github.react(&id.repo, &written.node_id, reaction).await.unwrap();
+        testbed.github.react(&id.repo, &written.node_id, reaction).await.unwrap();
     }
-    let mut reactions: Vec<String> = stage.with(|world| {
-        let comment = world.comments(&pr).find(|one| one.id == comment).unwrap();
+    let mut reactions: Vec<String> = testbed.with(|fakes| {
+        let comment = fakes.comments(&pr).find(|one| one.id == comment).unwrap();
         comment.reactions.iter().map(|one| one.content.to_string()).collect()
     });
     reactions.sort();
     assert_eq!(reactions, ["confused", "eyes", "rocket"]);
-    let gone = stage.github.react(&id.repo, "IC_nothing", Reaction::Eyes).await;
+    let gone = testbed.github.react(&id.repo, "IC_nothing", Reaction::Eyes).await;
     assert!(matches!(gone, Err(ApiError::NotFound { .. })), "{gone:?}");
-    stage.github.add_labels(&id, &["suture/hold", "needs a look"]).await.unwrap();
-    let labels = stage.github.pull(&id).await.unwrap().labels;
+    testbed.github.add_labels(&id, &["suture/hold", "needs a look"]).await.unwrap();
+    let labels = testbed.github.pull(&id).await.unwrap().labels;
     assert!(labels.contains(&"needs a look".to_owned()) && labels.contains(&"codegenie".to_owned()), "{labels:?}");
-    assert_eq!(stage.github.remove_label(&id, "needs a look").await, Ok(true));
-    assert_eq!(stage.github.remove_label(&id, "needs a look").await, Ok(false));
-    assert_eq!(stage.github.remove_label(&id, "suture/hold").await, Ok(true));
-    assert_eq!(stage.github.pull(&id).await.unwrap().labels, ["codegenie"]);
-    all_known(&stage);
+    assert_eq!(testbed.github.remove_label(&id, "needs a look").await, Ok(true));
+    assert_eq!(testbed.github.remove_label(&id, "needs a look").await, Ok(false));
+    assert_eq!(testbed.github.remove_label(&id, "suture/hold").await, Ok(true));
+    assert_eq!(testbed.github.pull(&id).await.unwrap().labels, ["codegenie"]);
+    assert_requests_known(&testbed);
 }
 
 #[tokio::test]
-async fn closing_a_pull_request_twice_closes_it_once() {
-    let stage = staged(fakes::FakeSettings::default());
-    let (_, id, _) = opened(&stage);
-    let pull = stage.github.pull(&id).await.unwrap();
+async fn pull_request_is_closed_once() {
+    let testbed = testbed_with(fakes::FakeSettings::default());
+    let (_, id, _) = opened(&testbed);
+    let pull = testbed.github.pull(&id).await.unwrap();
     assert_eq!((pull.open, pull.merged, pull.closed_at), (true, false, None));
     for _ in 0..2 {
-        stage.github.close(&id).await.unwrap();
-        let pull = stage.github.pull(&id).await.unwrap();
+        testbed.github.close(&id).await.unwrap();
+        let pull = testbed.github.pull(&id).await.unwrap();
         assert!(!pull.open && !pull.merged && pull.closed_at.is_some(), "{pull:?}");
     }
-    let nowhere = stage.github.pull(&PrId::new(id.repo, 999)).await;
+    let nowhere = testbed.github.pull(&PrId::new(id.repo, 999)).await;
     assert!(matches!(nowhere, Err(ApiError::NotFound { .. })));
-    all_known(&stage);
+    assert_requests_known(&testbed);
 }
 
 #[tokio::test]
-async fn permissions_are_as_github_says() {
-    let stage = staged(fakes::FakeSettings::default());
+async fn permissions_match_github() {
+    let testbed = testbed_with(fakes::FakeSettings::default());
     for (login, expected) in [
         ("maria", Some(RepoPermission::Admin)),
         ("danny", Some(RepoPermission::Write)),
         ("guest", Some(RepoPermission::Read)),
     ] {
-        assert_eq!(stage.github.permission(&repo(), login).await, Ok(expected), "{login}");
+        assert_eq!(testbed.github.permission(&repo(), login).await, Ok(expected), "{login}");
     }
-    all_known(&stage);
+    assert_requests_known(&testbed);
 }
 
 #[tokio::test]
-async fn what_a_base_requires_comes_from_protection_and_from_rulesets() {
+async fn required_checks_come_from_protection_and_rulesets() {
     for (protection, strict) in [
         (ProtectionSource::Classic, true),
         (ProtectionSource::Ruleset, true),
@@ -151,8 +151,8 @@ async fn what_a_base_requires_comes_from_protection_and_from_rulesets() {
         (ProtectionSource::None, false),
     ] {
         let repository = RepoSettings { protection, strict, ..RepoSettings::new("acme/payments") };
-        let stage = staged(fakes::FakeSettings { repos: vec![repository], ..fakes::FakeSettings::default() });
-        let required = stage.github.required(&repo(), "main").await.unwrap();
+        let testbed = testbed_with(fakes::FakeSettings { repos: vec![repository], ..fakes::FakeSettings::default() });
+        let required = testbed.github.required(&repo(), "main").await.unwrap();
         let names: &[&str] = match protection {
             ProtectionSource::None => &[],
             ProtectionSource::Classic | ProtectionSource::Ruleset => {
@@ -161,14 +161,14 @@ async fn what_a_base_requires_comes_from_protection_and_from_rulesets() {
         };
         let contexts = Some(names.iter().map(|&name| name.to_owned()).collect());
         assert_eq!(required, BaseRequirements { contexts, strict }, "{protection:?}");
-        all_known(&stage);
+        assert_requests_known(&testbed);
     }
 }
 
 #[tokio::test]
-async fn check_runs_of_our_own_and_of_others() {
-    let stage = staged(fakes::FakeSettings::default());
-    let (pr, id, head) = opened(&stage);
+async fn check_runs_are_created_updated_and_listed() {
+    let testbed = testbed_with(fakes::FakeSettings::default());
+    let (pr, id, head) = opened(&testbed);
     let run = CheckRun {
         name: "Suture".to_owned(),
         head: head.clone(),
@@ -179,113 +179,113 @@ async fn check_runs_of_our_own_and_of_others() {
         buttons: vec![CheckRunButton::Rebuild, CheckRunButton::Hold, CheckRunButton::Explain],
         completed_at: None,
     };
-    let ours = stage.github.create_check_run(&id.repo, &run).await.unwrap();
+    let ours = testbed.github.create_check_run(&id.repo, &run).await.unwrap();
     let done = CheckRun { state: CheckRunState::Neutral, summary: "done".to_owned(), ..run };
-    stage.github.update_check_run(&id.repo, ours, &done).await.unwrap();
-    let theirs = stage.with(|world| world.post_check_on(&pr, "lint", Some("failure"), "2 errors")).unwrap();
-    let seen = stage.github.check_runs(&id.repo, &head).await.unwrap();
+    testbed.github.update_check_run(&id.repo, ours, &done).await.unwrap();
+    let theirs = testbed.with(|fakes| fakes.post_check_on(&pr, "lint", Some("failure"), "2 errors")).unwrap();
+    let seen = testbed.github.check_runs(&id.repo, &head).await.unwrap();
     let found = |name: &str| seen.iter().find(|run| run.name == name).unwrap();
     assert_eq!((found("Suture").id, found("Suture").conclusion.as_deref()), (ours, Some("neutral")));
     assert_eq!((found("lint").id, found("lint").conclusion.as_deref()), (theirs, Some("failure")));
-    stage.github.rerequest_check_run(&id.repo, ours).await.unwrap();
-    all_known(&stage);
+    testbed.github.rerequest_check_run(&id.repo, ours).await.unwrap();
+    assert_requests_known(&testbed);
 }
 
 #[tokio::test]
 async fn issues_are_written_found_and_pinned() {
-    let stage = staged(fakes::FakeSettings::default());
-    let issue = stage.github.create_issue(&repo(), "Suture", "All is well", &["suture/status"]).await.unwrap();
-    opened(&stage);
-    let found = stage.github.issues_labelled(&repo(), "suture/status", false).await.unwrap();
+    let testbed = testbed_with(fakes::FakeSettings::default());
+    let issue = testbed.github.create_issue(&repo(), "Suture", "All is well", &["suture/status"]).await.unwrap();
+    opened(&testbed);
+    let found = testbed.github.issues_labelled(&repo(), "suture/status", false).await.unwrap();
     assert_eq!(found, std::slice::from_ref(&issue));
-    let ours = stage.github.issues_labelled(&repo(), "codegenie", true).await.unwrap();
-    assert_eq!(ours, [], "pull requests are no issues");
+    let ours = testbed.github.issues_labelled(&repo(), "codegenie", true).await.unwrap();
+    assert_eq!(ours, [], "pull requests are not listed");
     let change = IssueChange { body: Some("Two are stuck".to_owned()), ..IssueChange::default() };
-    let changed = stage.github.update_issue(&repo(), issue.number, &change).await.unwrap();
+    let changed = testbed.github.update_issue(&repo(), issue.number, &change).await.unwrap();
     assert_eq!((changed.title.as_str(), changed.body.as_str()), ("Suture", "Two are stuck"));
-    stage.github.pin_issue(&repo(), &issue).await.unwrap();
+    testbed.github.pin_issue(&repo(), &issue).await.unwrap();
     let (state, state_reason) = (Some("closed".to_owned()), Some("not_planned".to_owned()));
     let closing = IssueChange { state, state_reason, ..IssueChange::default() };
-    assert!(!stage.github.update_issue(&repo(), issue.number, &closing).await.unwrap().is_open());
-    assert_eq!(stage.github.issues_labelled(&repo(), "suture/status", false).await.unwrap(), []);
-    assert_eq!(stage.github.issues_labelled(&repo(), "suture/status", true).await.unwrap().len(), 1);
-    let shown = stage.github.issue(&repo(), issue.number).await.unwrap();
+    assert!(!testbed.github.update_issue(&repo(), issue.number, &closing).await.unwrap().is_open());
+    assert_eq!(testbed.github.issues_labelled(&repo(), "suture/status", false).await.unwrap(), []);
+    assert_eq!(testbed.github.issues_labelled(&repo(), "suture/status", true).await.unwrap().len(), 1);
+    let shown = testbed.github.issue(&repo(), issue.number).await.unwrap();
     assert_eq!(
         (shown.labels.as_slice(), shown.assigned, shown.is_pull),
         (&["suture/status".to_owned()][..], false, false)
     );
-    let gone = stage.github.issue(&repo(), 999).await;
+    let gone = testbed.github.issue(&repo(), 999).await;
     assert!(matches!(gone, Err(platform::transport::ApiError::NotFound { .. })), "{gone:?}");
-    all_known(&stage);
+    assert_requests_known(&testbed);
 }
 
 #[tokio::test]
-async fn an_app_sees_where_it_is_installed_and_what_was_not_delivered() {
-    let stage = staged(fakes::FakeSettings::default());
-    assert_eq!(stage.github.health().await.unwrap().app.unwrap().slug, "suture");
-    let installations = stage.github.installations().await.unwrap();
+async fn app_lists_installations_and_failed_deliveries() {
+    let testbed = testbed_with(fakes::FakeSettings::default());
+    assert_eq!(testbed.github.health().await.unwrap().app.unwrap().slug, "suture");
+    let installations = testbed.github.installations().await.unwrap();
     assert_eq!((installations[0].id, installations[0].owner.as_str()), (815, "acme"));
-    assert_eq!(stage.github.repositories("acme").await.unwrap(), [repo()]);
-    opened(&stage);
-    stage.advance(SignedDuration::from_mins(1));
-    let start = stage.with(|world| world.settings().start);
-    let deliveries = stage.with(fakes::Fakes::take_webhooks);
+    assert_eq!(testbed.github.repositories("acme").await.unwrap(), [repo()]);
+    opened(&testbed);
+    testbed.advance(SignedDuration::from_mins(1));
+    let start = testbed.with(|fakes| fakes.settings().start);
+    let deliveries = testbed.with(fakes::Fakes::take_webhooks);
     assert!(deliveries.len() > 1);
-    stage.with(|world| {
-        world.webhook_answered(&deliveries[0], 500);
+    testbed.with(|fakes| {
+        fakes.webhook_answered(&deliveries[0], 500);
         for delivery in &deliveries[1..] {
-            world.webhook_answered(delivery, 200);
+            fakes.webhook_answered(delivery, 200);
         }
     });
-    let failed = stage.github.failed_deliveries(start).await.unwrap();
+    let failed = testbed.github.failed_deliveries(start).await.unwrap();
     let guids: Vec<&str> = failed.iter().map(|delivery| delivery.guid.as_str()).collect();
     assert_eq!(guids, [deliveries[0].guid.as_str()]);
     assert_eq!((failed[0].event.as_str(), failed[0].status_code), (deliveries[0].event.as_str(), 500));
-    stage.github.redeliver(failed[0].id).await.unwrap();
-    stage.advance(SignedDuration::from_mins(1));
-    let again = stage.with(fakes::Fakes::take_webhooks);
-    let again = again.iter().find(|delivery| delivery.guid == deliveries[0].guid).expect("it comes again");
-    stage.with(|world| world.webhook_answered(again, 200));
-    assert_eq!(stage.github.failed_deliveries(start).await.unwrap(), []);
-    all_known(&stage);
+    testbed.github.redeliver(failed[0].id).await.unwrap();
+    testbed.advance(SignedDuration::from_mins(1));
+    let again = testbed.with(fakes::Fakes::take_webhooks);
+    let again = again.iter().find(|delivery| delivery.guid == deliveries[0].guid).expect("a redelivery");
+    testbed.with(|fakes| fakes.webhook_answered(again, 200));
+    assert_eq!(testbed.github.failed_deliveries(start).await.unwrap(), []);
+    assert_requests_known(&testbed);
 }
 
 #[tokio::test]
-async fn a_token_that_expired_early_is_renewed_unseen() {
+async fn token_expired_early_is_renewed_transparently() {
     let settings = fakes::FakeSettings { token_secs: 60, ..fakes::FakeSettings::default() };
-    let stage = staged(settings);
-    let (_, id, _) = opened(&stage);
-    stage.github.pull(&id).await.unwrap();
-    stage.advance(SignedDuration::from_mins(5));
-    stage.github.pull(&id).await.unwrap();
-    let exchanges = stage.transport.lines().iter().filter(|line| line.ends_with("/access_tokens")).count();
+    let testbed = testbed_with(settings);
+    let (_, id, _) = opened(&testbed);
+    testbed.github.pull(&id).await.unwrap();
+    testbed.advance(SignedDuration::from_mins(5));
+    testbed.github.pull(&id).await.unwrap();
+    let exchanges = testbed.transport.lines().iter().filter(|line| line.ends_with("/access_tokens")).count();
     assert_eq!(exchanges, 2);
 }
 
 #[tokio::test]
-async fn a_persons_token_works_too_and_a_bad_one_is_noticed() {
-    let stage = Testbed::with_access(fakes::FakeSettings::default(), |access| access.credentials = token());
-    let (_, id, _) = opened(&stage);
-    assert_eq!(stage.github.health().await.unwrap().app, None);
-    assert!(stage.github.pull(&id).await.is_ok());
-    assert!(stage.github.rate_limits().rest.is_some_and(|rate| rate.limit == 5_000 && rate.remaining < 5_000));
-    stage.github.use_credentials(&platform::github::Credentials::token("nobody's"));
-    let error = stage.github.health().await.unwrap_err();
+async fn personal_token_works_and_a_bad_one_is_reported() {
+    let testbed = Testbed::with_access(fakes::FakeSettings::default(), |access| access.credentials = token());
+    let (_, id, _) = opened(&testbed);
+    assert_eq!(testbed.github.health().await.unwrap().app, None);
+    assert!(testbed.github.pull(&id).await.is_ok());
+    assert!(testbed.github.rate_limits().rest.is_some_and(|rate| rate.limit == 5_000 && rate.remaining < 5_000));
+    testbed.github.use_credentials(&platform::github::Credentials::token("nobody's"));
+    let error = testbed.github.health().await.unwrap_err();
     assert!(matches!(error, ApiError::Unauthorized { .. }), "{error}");
 }
 
 #[tokio::test]
-async fn the_worlds_limits_are_obeyed() {
+async fn client_obeys_rate_limits() {
     for fault in [Fault::ApiForbidden, Fault::ApiTooMany] {
-        let stage = staged(fakes::FakeSettings::default());
-        let (_, id, _) = opened(&stage);
-        stage.github.pull(&id).await.unwrap();
-        stage.with(|world| world.force_request(fault));
-        let until = stage.github.pull(&id).await.unwrap_err().until().expect("a time");
-        let sent = stage.transport.count();
-        assert!(stage.github.pull(&id).await.is_err());
-        assert_eq!(stage.transport.count(), sent, "nothing was sent before {until}");
-        stage.with(|world| world.advance_to(until));
-        assert!(stage.github.pull(&id).await.is_ok(), "{fault:?}");
+        let testbed = testbed_with(fakes::FakeSettings::default());
+        let (_, id, _) = opened(&testbed);
+        testbed.github.pull(&id).await.unwrap();
+        testbed.with(|fakes| fakes.force_request(fault));
+        let until = testbed.github.pull(&id).await.unwrap_err().until().expect("a time");
+        let sent = testbed.transport.count();
+        assert!(testbed.github.pull(&id).await.is_err());
+        assert_eq!(testbed.transport.count(), sent, "nothing was sent before {until}");
+        testbed.with(|fakes| fakes.advance_to(until));
+        assert!(testbed.github.pull(&id).await.is_ok(), "{fault:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Every request the GitHub client can send, held against GitHub's OpenAPI description and GraphQL schema.
+//! Validates every request of the GitHub client against GitHub's OpenAPI description and GraphQL schema.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +11,7 @@ use platform::github::{CheckRun, CheckRunState, IssueChange, Reaction};
 use serde_json::{Value, json};
 use tests::{pr, sha, start};
 
-use crate::{Made, app, made, says, token};
+use crate::{ScriptedGitHub, app, response, scripted_github, token};
 
 /// Folder in which `scripts/fetch-github-schemas` installs GitHub's published API schemas.
 fn schemas() -> PathBuf {
@@ -27,8 +27,8 @@ fn schemas() -> PathBuf {
     folder
 }
 
-/// Runs one of the scripts beside this file and answers what it complains about.
-fn complaints(script: &str, files: &[PathBuf]) -> String {
+/// Runs a script of this folder and returns the violations it prints.
+fn violations(script: &str, files: &[PathBuf]) -> String {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients").join(script);
     let run = Command::new("node").arg(script).arg(schemas()).args(files).output().expect("node runs");
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
@@ -44,8 +44,8 @@ fn pull() -> Value {
     })
 }
 
-/// The least that each question can be answered with.
-fn least(request: &Request<bytes::Bytes>) -> Value {
+/// The smallest valid response to each request.
+fn minimal_response(request: &Request<bytes::Bytes>) -> Value {
     let path = request.uri().path();
     let ends = |end: &str| path.ends_with(end);
     let reads = request.method() == "GET";
@@ -71,9 +71,9 @@ fn least(request: &Request<bytes::Bytes>) -> Value {
     }
 }
 
-/// Calls everything once. A call that fails would not show all it sends, so each must succeed.
-async fn call_everything(made: &Made) -> Result<(), platform::transport::ApiError> {
-    let (github, pr) = (&made.github, pr(1));
+/// Makes every call once. Each must succeed, since a failing call may not send all its requests.
+async fn call_everything(client: &ScriptedGitHub) -> Result<(), platform::transport::ApiError> {
+    let (github, pr) = (&client.github, pr(1));
     let repo = &pr.repo;
     let run = CheckRun {
         name: "suture".to_owned(),
@@ -135,17 +135,18 @@ async fn call_everything(made: &Made) -> Result<(), platform::transport::ApiErro
 }
 
 #[tokio::test]
-async fn every_request_is_one_that_github_describes() {
+async fn requests_conform_to_github_openapi() {
     let mut requests = Vec::new();
     for credentials in [app(), token()] {
-        let made = made(&credentials, |request| Ok(says(200, &least(&request).to_string())));
-        call_everything(&made).await.unwrap();
+        let client =
+            scripted_github(&credentials, |request| Ok(response(200, &minimal_response(&request).to_string())));
+        call_everything(&client).await.unwrap();
         requests.extend(
-            made.transport.sent().iter().filter(|sent| sent.path != "/graphql").map(
+            client.transport.sent().iter().filter(|sent| sent.path != "/graphql").map(
                 |sent| json!({"method": sent.method, "path": sent.path, "query": sent.query, "body": sent.json()}),
             ),
         );
-        for sent in made.transport.sent() {
+        for sent in client.transport.sent() {
             for (header, value) in [("accept", "application/vnd.github+json"), ("user-agent", "suture")] {
                 assert!(sent.headers.get(header).is_some_and(|given| given == value), "{sent:?}");
             }
@@ -157,13 +158,13 @@ async fn every_request_is_one_that_github_describes() {
     assert_eq!(operations.len(), 29, "{operations:#?}");
     let file = std::env::temp_dir().join(format!("suture-requests-{}.json", std::process::id()));
     std::fs::write(&file, serde_json::to_vec(&requests).unwrap()).unwrap();
-    let complaints = complaints("requests.mjs", std::slice::from_ref(&file));
+    let violations = violations("requests.mjs", std::slice::from_ref(&file));
     std::fs::remove_file(&file).unwrap();
-    assert_eq!(complaints, "");
+    assert_eq!(violations, "");
 }
 
 #[test]
-fn a_request_that_github_does_not_describe_is_noticed() {
+fn undocumented_request_is_detected() {
     let wrong = json!([
         {"method": "PUT", "path": "/repos/a/b/pulls/1/update-branch", "query": "", "body": {"head": "x"}},
         {"method": "GET", "path": "/repos/a/b/pulls/x", "query": "", "body": null},
@@ -173,29 +174,29 @@ fn a_request_that_github_does_not_describe_is_noticed() {
     ]);
     let file = std::env::temp_dir().join(format!("suture-wrong-requests-{}.json", std::process::id()));
     std::fs::write(&file, wrong.to_string()).unwrap();
-    let complaints = complaints("requests.mjs", std::slice::from_ref(&file));
+    let violations = violations("requests.mjs", std::slice::from_ref(&file));
     std::fs::remove_file(&file).unwrap();
     for part in ["update-branch?: body has head", "{pull_number}", "query stat is", "body:/value/title", "no such op"] {
-        assert!(complaints.contains(part), "{part} not in:\n{complaints}");
+        assert!(violations.contains(part), "{part} not in:\n{violations}");
     }
 }
 
 #[test]
-fn every_document_is_valid_by_githubs_schema() {
+fn graphql_documents_are_valid_against_github_schema() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/platform/src/github/queries");
     let mut files: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     assert!(files.len() >= 6, "{files:?}");
-    let made = std::env::temp_dir().join(format!("suture-comparisons-{}.graphql", std::process::id()));
-    std::fs::write(&made, platform::github::comparisons(25)).unwrap();
-    files.push(made.clone());
-    let complaints_of_ours = complaints("documents.mjs", &files);
-    std::fs::remove_file(&made).unwrap();
-    assert_eq!(complaints_of_ours, "");
+    let generated = std::env::temp_dir().join(format!("suture-comparisons-{}.graphql", std::process::id()));
+    std::fs::write(&generated, platform::github::comparisons(25)).unwrap();
+    files.push(generated.clone());
+    let own_violations = violations("documents.mjs", &files);
+    std::fs::remove_file(&generated).unwrap();
+    assert_eq!(own_violations, "");
     let wrong = std::env::temp_dir().join(format!("suture-wrong-{}.graphql", std::process::id()));
     let text = "query { nodes(ids: []) { ... on PullRequest { nope commits(first: 200) { nodes { id } } } } }";
     std::fs::write(&wrong, text).unwrap();
-    let complaints = complaints("documents.mjs", std::slice::from_ref(&wrong));
+    let violations = violations("documents.mjs", std::slice::from_ref(&wrong));
     std::fs::remove_file(&wrong).unwrap();
-    assert!(complaints.contains("nope") && complaints.contains("commits requests 200"), "{complaints}");
+    assert!(violations.contains("nope") && violations.contains("commits requests 200"), "{violations}");
 }

@@ -1,7 +1,7 @@
-//! The GitHub and the Jenkins client: what they send is held against what GitHub publishes, how they behave against the
-//! simulated world, and what the world does not do against answers made up here.
+//! The GitHub and Jenkins clients: conformance with GitHub's published schemas, behaviour against the fakes, and rare
+//! errors with scripted responses.
 
-#![expect(clippy::expect_used, clippy::unwrap_used, reason = "test support may stop when its own setting is wrong")]
+#![expect(clippy::expect_used, clippy::unwrap_used, reason = "test support may panic")]
 
 mod aws_timeouts;
 mod github;
@@ -18,31 +18,30 @@ use platform::github::{Credentials, GitHub, GitHubSettings};
 use platform::transport::BoxError;
 use testbed::{FaultTransport, ManualClock, Testbed, app_credentials};
 
-/// A client before made-up answers.
-struct Made {
+/// A GitHub client with scripted responses.
+struct ScriptedGitHub {
     github: GitHub,
     transport: FaultTransport,
     clock: ManualClock,
 }
 
-/// A GitHub client that gets these answers.
-fn made<F>(credentials: &Credentials, answer: F) -> Made
+/// Builds a GitHub client whose requests are answered by this function.
+fn scripted_github<F>(credentials: &Credentials, answer: F) -> ScriptedGitHub
 where
     F: Fn(Request<Bytes>) -> Result<Response<Bytes>, BoxError> + Send + Sync + 'static,
 {
     let (transport, clock) = (FaultTransport::default(), ManualClock::at(tests::start()));
     let answering = transport.to("GitHub", answer);
     let github = GitHub::with_service(credentials, GitHubSettings::default(), answering, Arc::new(clock.clone()));
-    Made { github, transport, clock }
+    ScriptedGitHub { github, transport, clock }
 }
 
-/// An answer.
-fn says(status: u16, body: &str) -> Response<Bytes> {
+fn response(status: u16, body: &str) -> Response<Bytes> {
     Response::builder().status(status).body(Bytes::copy_from_slice(body.as_bytes())).unwrap()
 }
 
-/// The clients before the fakes, as an App and with Jenkins' API token.
-fn staged(settings: fakes::FakeSettings) -> Testbed {
+/// A testbed with these fakes; the clients use a GitHub App and a Jenkins API token.
+fn testbed_with(settings: fakes::FakeSettings) -> Testbed {
     Testbed::new(settings, "")
 }
 
@@ -50,7 +49,7 @@ fn app() -> Credentials {
     app_credentials(4711).unwrap()
 }
 
-/// Somebody's token, which the fakes know.
+/// A personal token that the fakes accept.
 fn token() -> Credentials {
     Credentials::token("world-token")
 }

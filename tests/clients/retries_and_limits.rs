@@ -1,4 +1,4 @@
-//! How requests are sent, whatever they say: as whom, how often, how fast, how long.
+//! How the client sends requests: authentication, retries, rate limits and timeouts.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use platform::transport::{ApiError, Transport};
 use tests::{pr, start};
 use tokio::io::AsyncReadExt;
 
-use crate::{app, made, says, token};
+use crate::{app, response, scripted_github, token};
 
 const PULL: &str = r#"{"node_id":"PR_1","state":"open","closed_at":null,"merged_at":null}"#;
 
@@ -23,82 +23,82 @@ fn secs(list: &[u64]) -> Vec<Duration> {
 }
 
 #[tokio::test]
-async fn a_read_is_repeated_while_it_may_succeed_and_a_write_never() {
+async fn reads_are_retried_and_writes_are_not() {
     let left = AtomicUsize::new(2);
-    let made = made(&token(), move |_| {
+    let client = scripted_github(&token(), move |_| {
         let failing = left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok();
-        Ok(if failing { says(502, "") } else { says(200, PULL) })
+        Ok(if failing { response(502, "") } else { response(200, PULL) })
     });
-    assert_eq!(made.github.pull(&pr(1)).await.unwrap().node_id, "PR_1");
-    assert_eq!(made.transport.count(), 3);
-    assert_eq!(made.clock.take_pauses(), [Duration::from_millis(500), Duration::from_secs(1)]);
+    assert_eq!(client.github.pull(&pr(1)).await.unwrap().node_id, "PR_1");
+    assert_eq!(client.transport.count(), 3);
+    assert_eq!(client.clock.take_pauses(), [Duration::from_millis(500), Duration::from_secs(1)]);
 
-    let down = crate::made(&token(), |_| Ok(says(502, "")));
+    let down = crate::scripted_github(&token(), |_| Ok(response(502, "")));
     let error = down.github.pull(&pr(1)).await.unwrap_err();
     assert!(error.is_transient() && !error.may_have_happened(), "{error}");
-    assert_eq!(down.transport.count(), 3, "asked, and twice again");
+    assert_eq!(down.transport.count(), 3, "one request and two retries");
     let error = down.github.close(&pr(1)).await.unwrap_err();
     assert_eq!((error.may_have_happened(), error.failure()), (true, AttemptFailure::TimedOut));
     assert_eq!(down.transport.count(), 4, "sent once");
 }
 
 #[tokio::test]
-async fn a_definitive_refusal_is_not_repeated() {
+async fn permanent_refusal_is_not_retried() {
     for (status, failure) in
         [(404, AttemptFailure::Invalid), (422, AttemptFailure::Invalid), (403, AttemptFailure::Forbidden)]
     {
-        let made = made(&token(), move |_| Ok(says(status, r#"{"message":"No"}"#)));
-        let error = made.github.pull(&pr(1)).await.unwrap_err();
-        assert_eq!((made.transport.count(), error.failure()), (1, failure), "{status}");
+        let client = scripted_github(&token(), move |_| Ok(response(status, r#"{"message":"No"}"#)));
+        let error = client.github.pull(&pr(1)).await.unwrap_err();
+        assert_eq!((client.transport.count(), error.failure()), (1, failure), "{status}");
     }
 }
 
 #[tokio::test]
-async fn nothing_is_asked_before_a_limit_is_over() {
+async fn no_request_is_sent_before_the_rate_limit_resets() {
     let limited = Arc::new(Mutex::new(true));
     let still = Arc::clone(&limited);
-    let made = made(&token(), move |_| {
+    let client = scripted_github(&token(), move |_| {
         let mut limited = still.lock().unwrap();
         Ok(if std::mem::take(&mut *limited) {
-            let mut answer = says(403, r#"{"message":"You have exceeded a secondary rate limit"}"#);
+            let mut answer = response(403, r#"{"message":"You have exceeded a secondary rate limit"}"#);
             answer.headers_mut().insert("retry-after", "40".parse().unwrap());
             answer
         } else {
-            says(200, PULL)
+            response(200, PULL)
         })
     });
     let until = start() + SignedDuration::from_secs(40);
     let limit = ApiError::RateLimited { until };
-    assert_eq!(made.github.pull(&pr(1)).await, Err(limit.clone()));
-    assert_eq!(made.github.not_before(), Some(until));
-    assert_eq!(made.github.close(&pr(1)).await, Err(limit));
-    assert_eq!(made.transport.count(), 1, "the second was not even sent");
-    made.clock.advance(SignedDuration::from_secs(40));
-    assert_eq!(made.github.not_before(), None);
-    assert!(made.github.pull(&pr(1)).await.is_ok());
-    // What another function was told holds here too, and is never shortened.
+    assert_eq!(client.github.pull(&pr(1)).await, Err(limit.clone()));
+    assert_eq!(client.github.not_before(), Some(until));
+    assert_eq!(client.github.close(&pr(1)).await, Err(limit));
+    assert_eq!(client.transport.count(), 1, "the second request was not sent");
+    client.clock.advance(SignedDuration::from_secs(40));
+    assert_eq!(client.github.not_before(), None);
+    assert!(client.github.pull(&pr(1)).await.is_ok());
+    // A limit shared by another function applies too and is never shortened.
     let longer = until + SignedDuration::from_secs(5);
-    made.github.set_not_before(longer);
-    made.github.set_not_before(until + SignedDuration::from_secs(1));
-    assert_eq!(made.github.not_before(), Some(longer));
-    assert!(made.github.pull(&pr(1)).await.is_err());
-    assert_eq!(made.transport.count(), 2);
+    client.github.set_not_before(longer);
+    client.github.set_not_before(until + SignedDuration::from_secs(1));
+    assert_eq!(client.github.not_before(), Some(longer));
+    assert!(client.github.pull(&pr(1)).await.is_err());
+    assert_eq!(client.transport.count(), 2);
 }
 
 #[tokio::test]
-async fn writes_are_a_second_apart_and_reads_are_not() {
-    let made = made(&token(), |_| Ok(says(200, PULL)));
+async fn writes_are_spaced_by_a_second_and_reads_are_not() {
+    let client = scripted_github(&token(), |_| Ok(response(200, PULL)));
     for _ in 0..3 {
-        made.github.pull(&pr(1)).await.unwrap();
-        made.github.close(&pr(1)).await.unwrap();
+        client.github.pull(&pr(1)).await.unwrap();
+        client.github.close(&pr(1)).await.unwrap();
     }
-    assert_eq!(made.clock.take_pauses(), secs(&[1, 1]));
+    assert_eq!(client.clock.take_pauses(), secs(&[1, 1]));
 }
 
-/// Says `PULL` with an ETag, or that it has not changed, and what is left of the rate limit.
-fn tagged(request: &http::Request<Bytes>) -> Response<Bytes> {
+/// Returns `PULL` with an ETag, or 304, and the remaining rate limit.
+fn etag_response(request: &http::Request<Bytes>) -> Response<Bytes> {
     let known = request.headers().get("if-none-match").is_some_and(|tag| tag == "\"v1\"");
-    let mut answer = if known { says(304, "") } else { says(200, PULL) };
+    let mut answer = if known { response(304, "") } else { response(200, PULL) };
     let remaining = if known { "4999" } else { "4990" };
     let resource = match request.uri().path() {
         "/graphql" => "graphql",
@@ -115,61 +115,63 @@ fn tagged(request: &http::Request<Bytes>) -> Response<Bytes> {
 }
 
 #[tokio::test]
-async fn what_has_not_changed_is_not_sent_again() {
-    let made = made(&token(), |request| Ok(tagged(&request)));
+async fn unchanged_response_comes_from_the_etag_cache() {
+    let client = scripted_github(&token(), |request| Ok(etag_response(&request)));
     let resets_at = jiff::Timestamp::from_second(1_772_442_060).unwrap();
-    let first = made.github.pull(&pr(1)).await.unwrap();
-    assert_eq!(made.github.rate_limits().rest, Some(RateLimit { limit: 5000, remaining: 4990, resets_at }));
-    assert_eq!(made.github.pull(&pr(1)).await.unwrap(), first);
-    assert!(made.transport.last().headers.contains_key("if-none-match"));
-    assert_eq!(made.github.rate_limits().rest, Some(RateLimit { limit: 5000, remaining: 4999, resets_at }));
-    let other = made.github.pull(&pr(7)).await.unwrap();
-    assert!(!made.transport.last().headers.contains_key("if-none-match"), "{other:?}");
-    let remaining = || (made.github.rate_limits().rest, made.github.rate_limits().graphql.map(|rate| rate.remaining));
+    let first = client.github.pull(&pr(1)).await.unwrap();
+    assert_eq!(client.github.rate_limits().rest, Some(RateLimit { limit: 5000, remaining: 4990, resets_at }));
+    assert_eq!(client.github.pull(&pr(1)).await.unwrap(), first);
+    assert!(client.transport.last().headers.contains_key("if-none-match"));
+    assert_eq!(client.github.rate_limits().rest, Some(RateLimit { limit: 5000, remaining: 4999, resets_at }));
+    let other = client.github.pull(&pr(7)).await.unwrap();
+    assert!(!client.transport.last().headers.contains_key("if-none-match"), "{other:?}");
+    let remaining =
+        || (client.github.rate_limits().rest, client.github.rate_limits().graphql.map(|rate| rate.remaining));
     assert_eq!(
         remaining(),
         (Some(RateLimit { limit: 5000, remaining: 4999, resets_at }), None),
         "search has its own limit"
     );
-    assert!(made.github.react(&pr(1).repo, "IC_1", Reaction::Eyes).await.is_err(), "neither data nor errors");
+    assert!(client.github.react(&pr(1).repo, "IC_1", Reaction::Eyes).await.is_err(), "neither data nor errors");
     assert_eq!(remaining(), (Some(RateLimit { limit: 5000, remaining: 4999, resets_at }), Some(4990)));
-    made.github.close(&pr(1)).await.unwrap();
-    assert!(!made.transport.last().headers.contains_key("if-none-match"), "a write is never conditional");
+    client.github.close(&pr(1)).await.unwrap();
+    assert!(!client.transport.last().headers.contains_key("if-none-match"), "a write is never conditional");
 }
 
 #[tokio::test]
 async fn only_small_responses_with_an_etag_are_cached() {
     for (length, etag, cached) in [(64 << 10, true, true), ((64 << 10) + 1, true, false), (400, false, false)] {
-        let made = made(&token(), move |request| {
-            let mut answer = tagged(&request).map(|_| Bytes::from(PULL.to_owned() + &" ".repeat(length - PULL.len())));
+        let client = scripted_github(&token(), move |request| {
+            let mut answer =
+                etag_response(&request).map(|_| Bytes::from(PULL.to_owned() + &" ".repeat(length - PULL.len())));
             if !etag {
                 answer.headers_mut().remove("etag");
             }
             Ok(answer)
         });
-        made.github.pull(&pr(1)).await.unwrap();
-        // The second is sent with the tag of the first, if that was cached; whatever is answered.
-        let _ = made.github.pull(&pr(1)).await;
-        assert_eq!(made.transport.last().headers.contains_key("if-none-match"), cached, "{length} {etag}");
+        client.github.pull(&pr(1)).await.unwrap();
+        // The second request carries the ETag if the first response was cached.
+        let _ = client.github.pull(&pr(1)).await;
+        assert_eq!(client.transport.last().headers.contains_key("if-none-match"), cached, "{length} {etag}");
     }
 }
 
 #[tokio::test]
-async fn a_renamed_repository_is_followed_but_never_to_another_host() {
-    let made = made(&token(), |request| {
+async fn redirect_of_a_renamed_repository_is_followed_on_the_same_host_only() {
+    let client = scripted_github(&token(), |request| {
         Ok(if request.uri().path().starts_with("/repos/") {
-            let mut answer = says(301, "");
+            let mut answer = response(301, "");
             let there = "https://elsewhere.example/repositories/9/pulls/1";
             answer.headers_mut().insert("location", there.parse().unwrap());
             answer
         } else {
-            says(200, PULL)
+            response(200, PULL)
         })
     });
-    assert!(made.github.pull(&pr(1)).await.is_ok());
-    assert_eq!(made.transport.lines(), ["GET /repos/acme/shop/pulls/1", "GET /repositories/9/pulls/1"]);
-    let endless = crate::made(&token(), |request| {
-        let mut answer = says(302, "");
+    assert!(client.github.pull(&pr(1)).await.is_ok());
+    assert_eq!(client.transport.lines(), ["GET /repos/acme/shop/pulls/1", "GET /repositories/9/pulls/1"]);
+    let endless = crate::scripted_github(&token(), |request| {
+        let mut answer = response(302, "");
         let next = format!("{}/x", request.uri().path());
         answer.headers_mut().insert("location", next.parse().unwrap());
         Ok(answer)
@@ -178,93 +180,100 @@ async fn a_renamed_repository_is_followed_but_never_to_another_host() {
     assert_eq!(endless.transport.count(), 3);
 }
 
-/// A GitHub that gives out `token-1`, `token-2`, … and accepts only the newest.
-fn gives_tokens()
+/// A GitHub that issues `token-1`, `token-2`, … and accepts only the newest.
+fn token_server()
 -> impl Fn(http::Request<Bytes>) -> Result<Response<Bytes>, platform::transport::BoxError> + Send + Sync {
     let given = AtomicUsize::new(0);
     move |request| {
         let path = request.uri().path().to_owned();
         let shown = request.headers().get("authorization").unwrap().to_str().unwrap().to_owned();
         Ok(match path.as_str() {
-            "/app/installations" => says(200, r#"[{"id":5,"account":{"login":"Acme"}},{"id":6,"account":null}]"#),
+            "/app/installations" => response(200, r#"[{"id":5,"account":{"login":"Acme"}},{"id":6,"account":null}]"#),
             "/app/installations/5/access_tokens" => {
                 let n = given.fetch_add(1, Ordering::SeqCst) + 1;
-                says(201, &format!(r#"{{"token":"token-{n}","expires_at":"2026-03-02T10:00:00Z","permissions":{{}}}}"#))
+                response(
+                    201,
+                    &format!(r#"{{"token":"token-{n}","expires_at":"2026-03-02T10:00:00Z","permissions":{{}}}}"#),
+                )
             }
             "/repos/acme/shop/pulls/9" => {
-                // Somebody revoked all tokens.
+                // All tokens were revoked.
                 let newest = format!("Bearer token-{}", given.load(Ordering::SeqCst));
-                if given.load(Ordering::SeqCst) > 1 && shown == newest { says(200, PULL) } else { says(401, "{}") }
+                if given.load(Ordering::SeqCst) > 1 && shown == newest {
+                    response(200, PULL)
+                } else {
+                    response(401, "{}")
+                }
             }
-            _ if shown == format!("Bearer token-{}", given.load(Ordering::SeqCst)) => says(200, PULL),
-            _ => says(401, "{}"),
+            _ if shown == format!("Bearer token-{}", given.load(Ordering::SeqCst)) => response(200, PULL),
+            _ => response(401, "{}"),
         })
     }
 }
 
 #[tokio::test]
-async fn an_app_gets_one_token_per_installation_and_renews_it_in_time() {
-    let made = made(&app(), gives_tokens());
+async fn app_token_is_per_installation_and_renewed_before_expiry() {
+    let client = scripted_github(&app(), token_server());
     for _ in 0..3 {
-        made.github.pull(&pr(1)).await.unwrap();
+        client.github.pull(&pr(1)).await.unwrap();
     }
     let pull = "GET /repos/acme/shop/pulls/1";
     let (list, exchange) = ("GET /app/installations", "POST /app/installations/5/access_tokens");
-    assert_eq!(made.transport.lines(), [list, exchange, pull, pull, pull]);
-    made.clock.advance(SignedDuration::from_secs(51 * 60));
-    made.github.pull(&pr(1)).await.unwrap();
-    assert_eq!(made.transport.lines()[5..], [exchange, pull]);
+    assert_eq!(client.transport.lines(), [list, exchange, pull, pull, pull]);
+    client.clock.advance(SignedDuration::from_secs(51 * 60));
+    client.github.pull(&pr(1)).await.unwrap();
+    assert_eq!(client.transport.lines()[5..], [exchange, pull]);
     let strangers: domain::id::PrId = "other/repo#1".parse().unwrap();
-    let error = made.github.pull(&strangers).await.unwrap_err();
+    let error = client.github.pull(&strangers).await.unwrap_err();
     assert_eq!(error.to_string(), "not there: the App is not installed for `other`");
 }
 
 #[tokio::test]
-async fn the_apps_jwt_is_signed_once_in_eight_minutes() {
-    let made = made(&app(), |_| {
-        let mut answer = says(200, "[]");
+async fn app_jwt_is_cached_for_eight_minutes() {
+    let client = scripted_github(&app(), |_| {
+        let mut answer = response(200, "[]");
         answer.headers_mut().insert("etag", "\"none\"".parse().unwrap());
         Ok(answer)
     });
     let shown = async || {
-        made.github.installations().await.unwrap();
-        let headers = made.transport.last().headers;
+        client.github.installations().await.unwrap();
+        let headers = client.transport.last().headers;
         (headers["authorization"].to_str().unwrap().to_owned(), headers.contains_key("if-none-match"))
     };
     let (first, _) = shown().await;
     assert!(first.starts_with("Bearer ey"), "{first}");
-    // Signed in another second of the machine's clock, a JWT is another.
+    // A JWT that is signed in another second differs.
     tokio::time::sleep(Duration::from_millis(1_100)).await;
-    assert_eq!(shown().await, (first.clone(), true), "and what it read is read conditionally");
-    made.clock.advance(SignedDuration::from_secs(7 * 60));
+    assert_eq!(shown().await, (first.clone(), true), "the cached response is revalidated");
+    client.clock.advance(SignedDuration::from_secs(7 * 60));
     assert_eq!(shown().await.0, first);
-    made.clock.advance(SignedDuration::from_secs(2 * 60));
+    client.clock.advance(SignedDuration::from_secs(2 * 60));
     let (renewed, conditional) = shown().await;
     assert!(renewed != first && !conditional, "{renewed}");
 }
 
 #[tokio::test]
-async fn several_who_are_refused_with_the_same_token_all_get_the_next() {
-    let made = made(&app(), gives_tokens());
-    made.github.pull(&pr(1)).await.unwrap();
-    // All four are sent with the first token, which nobody accepts for this one.
+async fn concurrent_requests_with_a_revoked_token_share_the_next() {
+    let client = scripted_github(&app(), token_server());
+    client.github.pull(&pr(1)).await.unwrap();
+    // All four requests carry the first token, which is rejected for this pull request.
     let nine = pr(9);
-    let pull = || made.github.pull(&nine);
+    let pull = || client.github.pull(&nine);
     let all = tokio::join!(pull(), pull(), pull(), pull());
     assert!(all.0.is_ok() && all.1.is_ok() && all.2.is_ok() && all.3.is_ok(), "{all:?}");
-    let exchanges = made.transport.lines().iter().filter(|line| line.ends_with("/access_tokens")).count();
-    assert_eq!(exchanges, 2, "one more for all of them");
+    let exchanges = client.transport.lines().iter().filter(|line| line.ends_with("/access_tokens")).count();
+    assert_eq!(exchanges, 2, "one new token for all");
 }
 
 #[tokio::test]
-async fn a_token_that_is_not_accepted_any_more_is_replaced_even_for_a_write() {
-    let made = made(&app(), gives_tokens());
-    made.github.close(&pr(9)).await.unwrap();
+async fn revoked_token_is_replaced_even_for_a_write() {
+    let client = scripted_github(&app(), token_server());
+    client.github.close(&pr(9)).await.unwrap();
     let pull = "PATCH /repos/acme/shop/pulls/9";
     let exchange = "POST /app/installations/5/access_tokens";
-    assert_eq!(made.transport.lines(), ["GET /app/installations", exchange, pull, exchange, pull]);
+    assert_eq!(client.transport.lines(), ["GET /app/installations", exchange, pull, exchange, pull]);
 
-    let refused = crate::made(&token(), |_| Ok(says(401, r#"{"message":"Bad credentials"}"#)));
+    let refused = crate::scripted_github(&token(), |_| Ok(response(401, r#"{"message":"Bad credentials"}"#)));
     let error = refused.github.pull(&pr(1)).await.unwrap_err();
     assert_eq!(error, ApiError::Unauthorized { message: "Bad credentials".to_owned() });
     assert_eq!(refused.transport.count(), 1);
@@ -274,9 +283,9 @@ async fn a_token_that_is_not_accepted_any_more_is_replaced_even_for_a_write() {
 }
 
 #[tokio::test]
-async fn many_at_once_ask_for_one_token_and_stay_below_the_cap() {
+async fn concurrent_requests_stay_below_the_cap() {
     let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let answers = Arc::new(gives_tokens());
+    let answers = Arc::new(token_server());
     let (counted, highest) = (Arc::clone(&now), Arc::clone(&most));
     let transport = Transport::with_service(tower::service_fn(move |request: http::Request<Bytes>| {
         let (now, most, answers) = (Arc::clone(&counted), Arc::clone(&highest), Arc::clone(&answers));
@@ -301,15 +310,15 @@ async fn many_at_once_ask_for_one_token_and_stay_below_the_cap() {
 }
 
 #[test]
-fn a_key_that_is_none_is_refused_with_a_sentence() {
+fn invalid_private_key_is_refused_with_an_explanation() {
     let error = Credentials::app(1, "-----BEGIN nonsense").unwrap_err();
     assert!(error.to_string().starts_with("the App's private key is not an RSA key in PEM form"), "{error}");
     let printed = format!("{:?} {:?}", app(), token());
     assert_eq!(printed, "App(AppAuth { app_id: AppId(4711), .. }) Token(SecretBox<str>([REDACTED]))");
 }
 
-/// A client that talks to this address for real.
-fn real(port: u16) -> GitHub {
+/// A client that connects to this port.
+fn https_client(port: u16) -> GitHub {
     let settings = GitHubSettings {
         base_url: format!("http://127.0.0.1:{port}/api/v3").parse().unwrap(),
         call_limit: Duration::from_millis(300),
@@ -320,24 +329,24 @@ fn real(port: u16) -> GitHub {
 }
 
 #[tokio::test]
-async fn over_a_real_socket_what_was_not_sent_cannot_have_happened_and_silence_ends() {
+async fn socket_errors_distinguish_unsent_from_timed_out() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    let (tell, told) = tokio::sync::oneshot::channel();
+    let (sender, receiver) = tokio::sync::oneshot::channel();
     let silent = tokio::spawn(async move {
         let (mut socket, _) = listener.accept().await.unwrap();
         let mut beginning = [0; 64];
         let read = socket.read(&mut beginning).await.unwrap();
-        tell.send(String::from_utf8_lossy(&beginning[..read]).into_owned()).unwrap();
-        // Kept open and never answered, until the test is over.
+        sender.send(String::from_utf8_lossy(&beginning[..read]).into_owned()).unwrap();
+        // Stays open without a response until the test ends.
         std::future::pending::<()>().await;
         drop(socket);
     });
-    let error = real(port).close(&pr(1)).await.unwrap_err();
+    let error = https_client(port).close(&pr(1)).await.unwrap_err();
     assert!(error.is_transient() && error.may_have_happened(), "{error}");
-    assert!(told.await.unwrap().starts_with("PATCH /api/v3/repos/acme/shop/pulls/1 HTTP/1.1"));
+    assert!(receiver.await.unwrap().starts_with("PATCH /api/v3/repos/acme/shop/pulls/1 HTTP/1.1"));
     silent.abort();
     let _ = silent.await;
-    let error = real(port).close(&pr(1)).await.unwrap_err();
-    assert!(error.is_transient() && !error.may_have_happened(), "nobody listens there: {error}");
+    let error = https_client(port).close(&pr(1)).await.unwrap_err();
+    assert!(error.is_transient() && !error.may_have_happened(), "connection refused: {error}");
 }

@@ -1,6 +1,6 @@
-//! A process is killed in the middle of its work: what it was told is done is done, and what it could not send is sent.
+//! Kills a process in the middle of its work: acknowledged facts are stored, and undelivered effects are sent.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop")]
+#![expect(clippy::unwrap_used, reason = "tests may panic")]
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -16,60 +16,60 @@ use testbed::RecordingPublisher;
 use tests::local_aws::{Dynoxide, Folder};
 use tests::{acting, minute, pr};
 
-/// What the process said before it was killed.
+/// Output of the process before the kill.
 #[derive(Default)]
-struct Said {
+struct ProcessOutput {
     opened: BTreeSet<u64>,
     claimed: BTreeSet<u64>,
     sent: BTreeSet<String>,
 }
 
-/// Runs the process until it has claimed so many, then kills it with SIGKILL.
-fn killed_after(claims: usize, file: &std::path::Path) -> Said {
+/// Runs the process until it has claimed this many, then kills it with SIGKILL.
+fn killed_after(claims: usize, file: &std::path::Path) -> ProcessOutput {
     let mut process = Command::new(env!("CARGO_BIN_EXE_burst"))
         .arg(file)
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let mut said = Said::default();
+    let mut output = ProcessOutput::default();
     let give_up = Instant::now() + Duration::from_secs(120);
     for line in BufReader::new(process.stdout.take().unwrap()).lines() {
-        // The last line may be cut off by the kill.
+        // The kill may truncate the last line.
         let Ok(line) = line else { break };
         match line.split_once(' ') {
-            Some(("opened", number)) => drop(said.opened.insert(number.parse().unwrap())),
-            Some(("claimed", number)) => drop(said.claimed.insert(number.parse().unwrap())),
-            Some(("sent", id)) => drop(said.sent.insert(id.to_owned())),
+            Some(("opened", number)) => drop(output.opened.insert(number.parse().unwrap())),
+            Some(("claimed", number)) => drop(output.claimed.insert(number.parse().unwrap())),
+            Some(("sent", id)) => drop(output.sent.insert(id.to_owned())),
             Some(_) | None => {}
         }
-        if said.claimed.len() == claims {
+        if output.claimed.len() == claims {
             process.kill().unwrap();
         }
-        assert!(Instant::now() < give_up, "the process is too slow: {} claims", said.claimed.len());
+        assert!(Instant::now() < give_up, "the process is too slow: {} claims", output.claimed.len());
     }
     process.wait().unwrap();
-    said
+    output
 }
 
 #[tokio::test]
-async fn a_process_killed_in_a_burst_loses_nothing_it_was_told_is_done() {
+async fn process_killed_in_a_burst_loses_no_acknowledged_fact() {
     let folder = Folder::new();
     let file = folder.path().join("tables.db");
-    let said = killed_after(60, &file);
-    let rig = Dynoxide::on_file(&file).await;
+    let output = killed_after(60, &file);
+    let dynamo = Dynoxide::on_file(&file).await;
     let names = TableNames { state: "suture-state".to_owned(), events: "suture-events".to_owned() };
-    let engine = Engine::new(rig.store_on(names).await, RecordingPublisher::default(), acting());
-    for number in &said.opened {
+    let engine = Engine::new(dynamo.store_on(names).await, RecordingPublisher::default(), acting());
+    for number in &output.opened {
         let record = engine.load(&pr(*number), minute(6)).await.unwrap().unwrap();
         let log = queries::events(engine.store(), &pr(*number), false, None, 10, minute(6)).await.unwrap();
         assert_eq!(log.entries.len() as u64, record.version, "each change has its event: {number}");
         let run = engine.run(&RunId::new(format!("run-{number}")), minute(6)).await.unwrap();
-        let claimed = said.claimed.contains(number);
+        let claimed = output.claimed.contains(number);
         assert!(!claimed || record.retry_counts.rebuild == 1, "{number} was claimed");
         assert_eq!(run.is_some(), record.active_run.is_some(), "run and record are one transaction: {number}");
     }
-    // What could not be sent is in the table, and the next sweep sends it.
+    // Undelivered effects are in the outbox, and the next sweep sends them.
     let due = queries::due(engine.store(), 1000, minute(7)).await.unwrap();
     let mut left = 0;
     for entry in due.entries {
@@ -78,13 +78,13 @@ async fn a_process_killed_in_a_burst_loses_nothing_it_was_told_is_done() {
             left += 1;
         }
     }
-    let delivered: BTreeSet<String> = engine.publisher().sent().into_iter().map(|parcel| parcel.id).collect();
+    let delivered: BTreeSet<String> = engine.publisher().sent().into_iter().map(|message| message.id).collect();
     assert_eq!(delivered.len(), left);
-    for number in &said.claimed {
+    for number in &output.claimed {
         let id = format!("acme/shop#{number}#sweep-run-{number}#0");
-        assert!(said.sent.contains(&id) || delivered.contains(&id), "{id} was neither sent nor kept");
+        assert!(output.sent.contains(&id) || delivered.contains(&id), "{id} was neither sent nor kept");
     }
-    let twice: Vec<_> = said.sent.intersection(&delivered).collect();
-    assert!(twice.len() <= 4, "only what was being sent at the moment may be sent again: {twice:?}");
-    assert!(left >= 20, "every other could not be sent: {left}");
+    let twice: Vec<_> = output.sent.intersection(&delivered).collect();
+    assert!(twice.len() <= 4, "only a send in progress may be repeated: {twice:?}");
+    assert!(left >= 20, "half of the sends fail: {left}");
 }

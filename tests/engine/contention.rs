@@ -1,4 +1,4 @@
-//! Many at once on one pull request, on every store there is.
+//! Concurrent writers on one pull request, on every store.
 
 use std::sync::Arc;
 
@@ -18,17 +18,18 @@ fn engine_on<S: Store>(store: S) -> Arc<Engine<S, RecordingPublisher>> {
     Arc::new(Engine::new(store, RecordingPublisher::default(), acting()))
 }
 
-/// On a busy machine one may be overtaken for five seconds; then the queue brings it back. Any other error is one.
-async fn apply_at_last<S: Store>(engine: &Engine<S, RecordingPublisher>, heard: &Fact) -> ApplyResult {
+/// Retries write conflicts, as the queue does: on a busy machine a writer may lose for five seconds. Any other error
+/// fails the test.
+async fn apply_until_done<S: Store>(engine: &Engine<S, RecordingPublisher>, fact: &Fact) -> ApplyResult {
     loop {
-        match engine.apply(heard, minute(1)).await {
+        match engine.apply(fact, minute(1)).await {
             Err(EngineError::WriteConflict { .. }) => {}
             done => return done.unwrap(),
         }
     }
 }
 
-async fn one_delivery_a_thousand_times<S: Store + 'static>(store: S) {
+async fn delivery_repeated_a_thousand_times_is_applied_once<S: Store + 'static>(store: S) {
     let engine = engine_on(store);
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
     let tasks: Vec<_> = (0..32)
@@ -37,8 +38,8 @@ async fn one_delivery_a_thousand_times<S: Store + 'static>(store: S) {
             tokio::spawn(async move {
                 let mut applied = 0;
                 for _ in 0..32 {
-                    let heard = check(&pr(1), "d1", "build", CheckVerdict::Running, minute(1));
-                    let outcome = engine.apply(&heard, minute(1)).await.unwrap().outcome;
+                    let fact = check(&pr(1), "d1", "build", CheckVerdict::Running, minute(1));
+                    let outcome = engine.apply(&fact, minute(1)).await.unwrap().outcome;
                     applied += u32::from(outcome == FactOutcome::Applied);
                 }
                 applied
@@ -55,15 +56,15 @@ async fn one_delivery_a_thousand_times<S: Store + 'static>(store: S) {
     assert_eq!((record.state, record.version), (State::ChecksRunning, 2));
 }
 
-async fn thirty_two_writers<S: Store + 'static>(store: S) {
+async fn thirty_two_concurrent_writers_all_apply<S: Store + 'static>(store: S) {
     let engine = engine_on(store);
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
     let tasks: Vec<_> = (0..32)
         .map(|n| {
             let engine = Arc::clone(&engine);
             tokio::spawn(async move {
-                let heard = check(&pr(1), format!("d{n}"), &format!("check-{n:02}"), CheckVerdict::Running, minute(1));
-                apply_at_last(&engine, &heard).await
+                let fact = check(&pr(1), format!("d{n}"), &format!("check-{n:02}"), CheckVerdict::Running, minute(1));
+                apply_until_done(&engine, &fact).await
             })
         })
         .collect();
@@ -75,8 +76,8 @@ async fn thirty_two_writers<S: Store + 'static>(store: S) {
     assert_eq!(log_of(&engine, 1).await.len(), 33);
 }
 
-/// A matrix of a hundred jobs reports within a minute; here within ten seconds. Nothing is refused, which would be a 503.
-async fn a_hundred_checks_in_a_minute<S: Store + 'static>(store: S) {
+/// A matrix of a hundred jobs reports within a minute; here within ten seconds. None is refused, which would be a 503.
+async fn hundred_checks_in_a_minute_all_apply<S: Store + 'static>(store: S) {
     let engine = engine_on(store);
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
     let tasks: Vec<_> = (0..100_u64)
@@ -84,8 +85,8 @@ async fn a_hundred_checks_in_a_minute<S: Store + 'static>(store: S) {
             let engine = Arc::clone(&engine);
             tokio::spawn(async move {
                 tokio::time::sleep(std::time::Duration::from_millis(100 * n)).await;
-                let heard = check(&pr(1), format!("d{n}"), &format!("job-{n:03}"), CheckVerdict::Passed, minute(1));
-                apply_at_last(&engine, &heard).await
+                let fact = check(&pr(1), format!("d{n}"), &format!("job-{n:03}"), CheckVerdict::Passed, minute(1));
+                apply_until_done(&engine, &fact).await
             })
         })
         .collect();
@@ -109,8 +110,8 @@ macro_rules! on_every_store {
             use super::*;
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $scenario() {
-                let rig = Dynoxide::in_memory().await;
-                super::$scenario(rig.store().await).await;
+                let dynamo = Dynoxide::in_memory().await;
+                super::$scenario(dynamo.store().await).await;
             })*
         }
         mod ministack {
@@ -124,7 +125,7 @@ macro_rules! on_every_store {
 }
 
 on_every_store! {
-    one_delivery_a_thousand_times,
-    thirty_two_writers,
-    a_hundred_checks_in_a_minute,
+    delivery_repeated_a_thousand_times_is_applied_once,
+    thirty_two_concurrent_writers_all_apply,
+    hundred_checks_in_a_minute_all_apply,
 }

@@ -1,5 +1,5 @@
-//! What real tables do only on bad days: two transactions meet, too many requests, nobody answers, a row is too large. The
-//! answers are DynamoDB's own, said by a server that says what it is told to.
+//! Rare DynamoDB errors: transaction conflicts, throttling, timeouts and oversized items. The errors are DynamoDB's
+//! own, returned by a canned server.
 
 use std::sync::Arc;
 
@@ -16,9 +16,9 @@ use testbed::{CallFault, FaultStore, MemoryStore, RecordingPublisher};
 use tests::local_aws::{self, Canned, Dynoxide};
 use tests::{acting, check, minute, opened, pr, start};
 
-/// What becomes of a transaction that DynamoDB answers like this.
-async fn told(status: u16, body: &str) -> StoreError {
-    // The SDK tries three times before it gives up.
+/// The store error for this response of DynamoDB.
+async fn error_for(status: u16, body: &str) -> StoreError {
+    // The SDK makes three attempts.
     let server = Canned::start(vec![(status, body.to_owned()); 3]).await;
     let store = DynamoStore::new(local_aws::client(server.endpoint()), local_aws::fresh_names());
     let row = |name: &str| RowWrite::Put { key: Key::state(name), item: Item::default(), only_if: Condition::Absent };
@@ -32,44 +32,49 @@ fn cancelled(reasons: &str) -> String {
 }
 
 #[tokio::test]
-async fn each_answer_of_dynamodb_says_what_the_caller_can_do() {
+async fn each_dynamodb_error_maps_to_what_the_caller_can_do() {
     let none = r#"{"Code":"None"}"#;
     let conflict = r#"{"Code":"TransactionConflict","Message":"ongoing"}"#;
     let failed = r#"{"Code":"ConditionalCheckFailed","Item":{"pk":{"S":"b"},"who":{"S":"first"}}}"#;
-    assert_eq!(told(400, &cancelled(&format!("{none},{conflict}"))).await, StoreError::TransactionConflict);
-    let both = told(400, &cancelled(&format!("{conflict},{failed}"))).await;
+    assert_eq!(error_for(400, &cancelled(&format!("{none},{conflict}"))).await, StoreError::TransactionConflict);
+    let both = error_for(400, &cancelled(&format!("{conflict},{failed}"))).await;
     let StoreError::ConditionFailed(refused) = both else { panic!("{both}") };
-    assert_eq!(refused.iter().map(Option::is_some).collect::<Vec<_>>(), [false, true], "a condition says most");
+    assert_eq!(
+        refused.iter().map(Option::is_some).collect::<Vec<_>>(),
+        [false, true],
+        "a failed condition takes precedence"
+    );
     let found = refused[1].as_ref().unwrap().found.as_ref().unwrap();
     assert_eq!(platform::store::text_of(found, "who"), Some("first"));
     let throttled = cancelled(&format!(r#"{none},{{"Code":"ThrottlingError","Message":"slow down"}}"#));
-    assert_eq!(told(400, &throttled).await, StoreError::Throttled);
+    assert_eq!(error_for(400, &throttled).await, StoreError::Throttled);
     let too_large = cancelled(&format!(r#"{none},{{"Code":"ValidationError","Message":"Item size has exceeded"}}"#));
-    assert!(matches!(told(400, &too_large).await, StoreError::TooLarge(why) if why.contains("Item size")));
+    assert!(matches!(error_for(400, &too_large).await, StoreError::TooLarge(why) if why.contains("Item size")));
     let busy = r#"{"__type":"com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException","message":"no"}"#;
-    assert_eq!(told(400, busy).await, StoreError::Throttled);
-    let down = told(500, r#"{"__type":"com.amazonaws.dynamodb.v20120810#InternalServerError","message":"oh"}"#).await;
+    assert_eq!(error_for(400, busy).await, StoreError::Throttled);
+    let down =
+        error_for(500, r#"{"__type":"com.amazonaws.dynamodb.v20120810#InternalServerError","message":"oh"}"#).await;
     assert!(matches!(&down, StoreError::Unavailable(why) if why.contains("InternalServerError")), "{down}");
     let denied = r#"{"__type":"com.amazon.coral.service#AccessDeniedException","Message":"not authorized"}"#;
-    assert!(matches!(told(400, denied).await, StoreError::Unavailable(why) if why.contains("AccessDenied")));
+    assert!(matches!(error_for(400, denied).await, StoreError::Unavailable(why) if why.contains("AccessDenied")));
 }
 
 #[tokio::test]
-async fn two_transactions_that_meet_are_decided_again() {
-    let rig = Dynoxide::in_memory().await;
+async fn transaction_conflict_is_decided_again() {
+    let dynamo = Dynoxide::in_memory().await;
     let engine =
-        Engine::new(FaultStore::new(rig.store().await, &Arc::default()), RecordingPublisher::default(), acting());
+        Engine::new(FaultStore::new(dynamo.store().await, &Arc::default()), RecordingPublisher::default(), acting());
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
     engine.store().fail_writes([StoreError::TransactionConflict, StoreError::TransactionConflict]);
-    let heard = check(&pr(1), "d1", "build", CheckVerdict::Running, minute(1));
-    let applied = engine.apply(&heard, minute(1)).await.unwrap();
+    let fact = check(&pr(1), "d1", "build", CheckVerdict::Running, minute(1));
+    let applied = engine.apply(&fact, minute(1)).await.unwrap();
     assert_eq!((applied.outcome, applied.attempts), (FactOutcome::Applied, 3));
     let record = engine.load(&pr(1), minute(1)).await.unwrap().unwrap();
     assert_eq!((record.state, record.version), (State::ChecksRunning, 2));
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_always_overtaken_gives_up_and_says_so() {
+async fn apply_gives_up_after_repeated_write_conflicts() {
     let engine = Engine::new(FaultStore::<MemoryStore>::default(), RecordingPublisher::default(), acting());
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
     engine.store().fail_writes(std::iter::repeat_n(StoreError::TransactionConflict, 1000));
@@ -79,9 +84,9 @@ async fn who_is_always_overtaken_gives_up_and_says_so() {
     assert!(error.to_string().starts_with("acme/shop#1: write conflict after"));
 }
 
-/// The answer was lost, the write was not: the redelivery finds its event, and delivers what is left.
+/// The write succeeded but its response was lost: the redelivery finds its event and delivers the rest.
 #[tokio::test]
-async fn a_commit_whose_answer_was_lost_is_not_done_twice() {
+async fn commit_with_a_lost_response_is_not_repeated() {
     let engine = Engine::new(FaultStore::<MemoryStore>::default(), RecordingPublisher::default(), acting());
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
     let claim = tests::claim(&engine, &pr(1), "run-1", minute(5)).await;
@@ -102,7 +107,7 @@ async fn a_commit_whose_answer_was_lost_is_not_done_twice() {
 }
 
 #[tokio::test]
-async fn throttling_is_told_and_nothing_is_written() {
+async fn throttling_is_reported_and_nothing_is_written() {
     let engine = Engine::new(FaultStore::<MemoryStore>::default(), RecordingPublisher::default(), acting());
     engine.store().fail_writes([StoreError::Throttled]);
     let error = engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap_err();
@@ -111,29 +116,29 @@ async fn throttling_is_told_and_nothing_is_written() {
     assert_eq!(engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap().outcome, FactOutcome::Applied);
 }
 
-/// A bound is hit: the log says what was heard and why it came to nothing, and GitHub will be asked.
+/// The record exceeds the size limit: the event log names the fact and the reason, and the record is due.
 #[tokio::test]
-async fn what_is_too_large_to_store_is_an_anomaly_and_not_lost() {
+async fn oversized_record_is_logged_as_an_anomaly() {
     let engine = Engine::new(FaultStore::<MemoryStore>::default(), RecordingPublisher::default(), acting());
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
     engine.store().fail_writes([StoreError::TooLarge("DynamoDB does not take this".to_owned())]);
-    let heard = check(&pr(1), "d1", "build", CheckVerdict::Running, minute(1));
-    let applied = engine.apply(&heard, minute(1)).await.unwrap();
+    let fact = check(&pr(1), "d1", "build", CheckVerdict::Running, minute(1));
+    let applied = engine.apply(&fact, minute(1)).await.unwrap();
     assert_eq!(applied.outcome, FactOutcome::Anomaly);
     assert_eq!(applied.reason, "the result of d1 cannot be stored: DynamoDB does not take this");
     let log = queries::events(engine.store(), &pr(1), true, None, 1, minute(1)).await.unwrap();
     assert_eq!((log.entries[0].kind, log.entries[0].id.as_str()), (EventKind::Anomaly, "d1"));
     let record = engine.load(&pr(1), minute(1)).await.unwrap().unwrap();
-    assert_eq!((record.state, record.due_at), (State::Created, Some(minute(1))), "it is due at once");
-    let again = engine.apply(&heard, minute(2)).await.unwrap();
+    assert_eq!((record.state, record.due_at), (State::Created, Some(minute(1))), "the record is due at once");
+    let again = engine.apply(&fact, minute(2)).await.unwrap();
     assert_eq!(again.outcome, FactOutcome::Duplicate);
 }
 
-/// The real thing: a record that no longer fits into a row of DynamoDB.
+/// A record that exceeds DynamoDB's item size, on dynoxide.
 #[tokio::test]
-async fn a_row_of_more_than_400_kb_is_refused_as_too_large() {
-    let rig = Dynoxide::in_memory().await;
-    let store = rig.store().await;
+async fn row_over_400_kb_is_refused_as_too_large() {
+    let dynamo = Dynoxide::in_memory().await;
+    let store = dynamo.store().await;
     let mut item = Item::default();
     item.inner_mut().insert("body".to_owned(), AttributeValue::S("x".repeat(410_000)));
     let large = RowWrite::Put { key: Key::state("a"), item, only_if: Condition::Absent };

@@ -1,6 +1,6 @@
-//! The engine: exactly once, or visibly not at all.
+//! The engine: a fact is applied exactly once or reported as failed.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop")]
+#![expect(clippy::unwrap_used, reason = "tests may panic")]
 
 mod contention;
 mod failed_writes;
@@ -33,23 +33,23 @@ async fn log_of<S: Store>(engine: &Engine<S, RecordingPublisher>, number: u64) -
     log.entries.iter().map(Event::sort_key).collect()
 }
 
-/// A pull request whose checks never started, and the diagnosis that will claim a rebuild.
-async fn stuck(engine: &TestEngine) -> Fact {
+/// A pull request whose checks never started, and the diagnosis that claims a rebuild.
+async fn open_stuck_pr(engine: &TestEngine) -> Fact {
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
     claim(engine, &pr(1), "run-1", minute(5)).await
 }
 
 #[tokio::test]
-async fn a_fact_costs_two_requests_and_an_opening_one() {
+async fn fact_costs_two_requests_and_opening_costs_one() {
     let engine = engine();
     let spent = || engine.store().usage().usage().requests;
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
-    assert_eq!(spent(), 1, "an opening is written blindly");
+    assert_eq!(spent(), 1, "an opening needs no read");
     let applied =
         engine.apply(&check(&pr(1), "d1", "build", CheckVerdict::Running, minute(1)), minute(1)).await.unwrap();
     assert_eq!((applied.outcome, applied.attempts, spent()), (FactOutcome::Applied, 1, 3));
     let again = engine.apply(&check(&pr(1), "d1", "build", CheckVerdict::Running, minute(1)), minute(1)).await.unwrap();
-    assert_eq!((again.outcome, spent()), (FactOutcome::Duplicate, 4), "what says nothing new costs its read");
+    assert_eq!((again.outcome, spent()), (FactOutcome::Duplicate, 4), "a duplicate costs one read");
     let unknown =
         engine.apply(&check(&pr(2), "d2", "build", CheckVerdict::Running, minute(1)), minute(1)).await.unwrap();
     assert_eq!((unknown.outcome, spent()), (FactOutcome::Ignored, 5));
@@ -61,19 +61,19 @@ async fn a_fact_costs_two_requests_and_an_opening_one() {
 }
 
 #[tokio::test]
-async fn an_opening_that_comes_late_finds_the_record_without_another_read() {
+async fn late_opening_finds_the_record_without_another_read() {
     let engine = engine();
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
     let spent = engine.store().usage().usage().requests;
     let late = engine.apply(&opened(&pr(1), "d9", start()), minute(1)).await.unwrap();
     assert_eq!((late.outcome, late.attempts), (FactOutcome::Duplicate, 2));
-    assert_eq!(engine.store().usage().usage().requests - spent, 1, "the refusal brings the record along");
+    assert_eq!(engine.store().usage().usage().requests - spent, 1, "the error contains the record");
 }
 
 #[tokio::test]
-async fn a_claim_is_one_transaction_and_its_effect_is_forgotten_once_delivered() {
+async fn claim_is_one_transaction_and_its_effect_is_deleted_after_delivery() {
     let engine = engine();
-    let claim = stuck(&engine).await;
+    let claim = open_stuck_pr(&engine).await;
     let applied = engine.apply(&claim, minute(5)).await.unwrap();
     assert_eq!((applied.outcome, applied.unpublished), (FactOutcome::Applied, 0));
     let sent = engine.publisher().sent();
@@ -89,9 +89,9 @@ async fn a_claim_is_one_transaction_and_its_effect_is_forgotten_once_delivered()
 }
 
 #[tokio::test]
-async fn what_could_not_be_delivered_stays_and_a_repeated_delivery_sends_it() {
+async fn undelivered_effect_stays_in_the_outbox_and_is_sent_on_redelivery() {
     let engine = engine();
-    let claim = stuck(&engine).await;
+    let claim = open_stuck_pr(&engine).await;
     engine.publisher().set_down(true);
     let applied = engine.apply(&claim, minute(5)).await.unwrap();
     assert_eq!((applied.outcome, applied.unpublished), (FactOutcome::Applied, 1));
@@ -109,26 +109,26 @@ async fn what_could_not_be_delivered_stays_and_a_repeated_delivery_sends_it() {
         let page = engine.store().query(&Query { partition: shard, ..due.clone() }, minute(6)).await.unwrap();
         waiting.extend(page.rows.into_iter().map(|(key, _)| key.partition).filter(|key| key.starts_with("OUT#")));
     }
-    assert_eq!(waiting, ["OUT#acme/shop#1#sweep-run-1#0"], "after a minute the sweep finds it");
+    assert_eq!(waiting, ["OUT#acme/shop#1#sweep-run-1#0"], "the sweep finds it after a minute");
     engine.publisher().set_down(false);
-    // The same fact again, decided on the record as it was: a redelivery after a crash.
-    let before = stuck_again(&engine).await;
+    // The same fact on the earlier record: a redelivery after a crash.
+    let before = repeated_fact(&engine).await;
     let again = engine.apply(&before, minute(6)).await.unwrap();
     assert_eq!((again.outcome, again.unpublished), (FactOutcome::Duplicate, 0));
     assert_eq!(engine.publisher().sent().len(), 1);
     let record = engine.load(&pr(1), minute(6)).await.unwrap().unwrap();
-    assert_eq!(record.retry_counts.rebuild, 1, "and is not counted twice");
+    assert_eq!(record.retry_counts.rebuild, 1, "it is counted once");
 }
 
-/// A fact with the id of one that was applied, which would be decided again because it says something new.
-async fn stuck_again(_: &TestEngine) -> Fact {
+/// A new fact with the id of an applied one.
+async fn repeated_fact(_: &TestEngine) -> Fact {
     Fact { occurred_at: minute(5), ..check(&pr(1), "sweep-run-1", "build", CheckVerdict::Running, minute(5)) }
 }
 
 #[tokio::test]
-async fn news_of_a_run_change_the_record_and_the_run_together() {
+async fn run_update_writes_record_and_run_together() {
     let engine = engine();
-    let claim = stuck(&engine).await;
+    let claim = open_stuck_pr(&engine).await;
     engine.apply(&claim, minute(5)).await.unwrap();
     let id = RunId::new("run-1");
     let key = schema::run_key(&id);
@@ -152,9 +152,9 @@ async fn news_of_a_run_change_the_record_and_the_run_together() {
 }
 
 #[tokio::test]
-async fn a_proof_that_came_before_the_acceptance_ends_the_run_in_one_transaction() {
+async fn result_before_acceptance_ends_the_run_in_one_transaction() {
     let engine = engine();
-    let claim = stuck(&engine).await;
+    let claim = open_stuck_pr(&engine).await;
     engine.apply(&claim, minute(5)).await.unwrap();
     let id = RunId::new("run-1");
     let run = engine.run(&id, minute(5)).await.unwrap().unwrap();
@@ -164,7 +164,7 @@ async fn a_proof_that_came_before_the_acceptance_ends_the_run_in_one_transaction
     let (key, item) = schema::run_row(&running, acting().base()).unwrap();
     let write = RowWrite::Put { key, item, only_if: Condition::Version(version) };
     engine.store().write(vec![write], minute(6)).await.unwrap();
-    // The answer of Jenkins was slow, and the build quick: its result is here first.
+    // Jenkins' response was slow and the build quick, so the result arrives first.
     engine.apply(&check(&pr(1), "d5", "build", CheckVerdict::Passed, minute(9)), minute(9)).await.unwrap();
     let news = FactKind::Remedy { run: id.clone(), news: RemedyUpdate::Accepted };
     let applied = engine.apply(&fact(&pr(1), "n1", minute(10), news), minute(10)).await.unwrap();
@@ -176,7 +176,7 @@ async fn a_proof_that_came_before_the_acceptance_ends_the_run_in_one_transaction
 }
 
 #[tokio::test]
-async fn a_record_that_cannot_be_read_is_named() {
+async fn undecodable_record_is_named_in_the_error() {
     let engine = engine();
     let write = RowWrite::Put {
         key: schema::record_key(&pr(1)),
@@ -190,7 +190,7 @@ async fn a_record_that_cannot_be_read_is_named() {
 }
 
 #[tokio::test]
-async fn terminal_records_and_events_have_an_end() {
+async fn terminal_records_and_events_have_a_ttl() {
     let engine = engine();
     engine.apply(&opened(&pr(1), "d0", start()), start()).await.unwrap();
     let merged = fact(&pr(1), "d1", minute(1), FactKind::Merged { by: None, by_automerge_bot: true });
@@ -199,5 +199,5 @@ async fn terminal_records_and_events_have_an_end() {
     assert!(engine.load(&pr(1), minute(day)).await.unwrap().is_some());
     assert_eq!(engine.load(&pr(1), minute(day + 1)).await.unwrap(), None);
     assert_eq!(engine.store().sweep_ttl(minute(day + 1)), 1);
-    assert_eq!(log_of(&engine, 1).await.len(), 2, "the log outlasts it");
+    assert_eq!(log_of(&engine, 1).await.len(), 2, "events are kept longer");
 }

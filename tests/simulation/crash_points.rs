@@ -1,5 +1,5 @@
-//! A process of each function is stopped before, after, and with the answer lost at every call that leaves it, one call per
-//! life; then life goes on. Everything converges, nothing is done twice, and nobody is called for it.
+//! Crashes a process of each function before and after every external call, or loses the call's response, one call per
+//! simulation. Everything converges, no effect happens twice, and nothing escalates.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use simulate::{CrashPoint, DashboardAction, FaultSelection, FunctionName, Invariant, SimConfig, run_seed};
 use testbed::CallFault;
 
-/// One pull request to which exactly this happens. Somebody sits at the dashboard if it is the admin function that is stopped.
+/// A simulation of one pull request with exactly this crash. Dashboard users are active if the admin function crashes.
 fn config(faults: &str, function: FunctionName) -> SimConfig {
     let mut faults = FaultSelection::named(faults).unwrap();
     faults.world.lives = 1.0;
@@ -15,13 +15,13 @@ fn config(faults: &str, function: FunctionName) -> SimConfig {
     SimConfig { dashboard, ..SimConfig::new(11, 1, faults).unwrap() }
 }
 
-/// Every button, one after the other; what is stopped is let go again.
+/// Presses every button in turn; a pause or hold is undone again.
 fn dashboard_actions() -> Vec<(SignedDuration, DashboardAction)> {
     let buttons = [
         (2, DashboardAction::Look),
         (3, DashboardAction::Sweep),
         (4, DashboardAction::Pause),
-        // Whoever repeats a request repeats it for five minutes: a pause may come again after this, and changes nothing.
+        // Requests are retried for five minutes, so a late pause may arrive after this and changes nothing.
         (6, DashboardAction::Unpause),
         (8, DashboardAction::Command("/hold")),
         (9, DashboardAction::Command("/resume")),
@@ -33,10 +33,10 @@ fn dashboard_actions() -> Vec<(SignedDuration, DashboardAction)> {
     buttons.into_iter().map(|(minutes, button)| (SignedDuration::from_mins(minutes), button)).collect()
 }
 
-/// Stops at every call of every life. Answers how many points that were.
-fn walk(function: FunctionName, lives: &[&str]) -> BTreeMap<String, u64> {
+/// Crashes at every call of every lifecycle and returns the number of crash points.
+fn crash_at_every_call(function: FunctionName, lifecycles: &[&str]) -> BTreeMap<String, u64> {
     let mut points = BTreeMap::new();
-    for faults in lives {
+    for faults in lifecycles {
         let plain = run_seed(&config(faults, function)).unwrap();
         assert!(plain.outcome.is_good(), "{faults}: {:?}", plain.outcome.failed);
         let calls = plain.calls.get(&function).copied().unwrap_or(0);
@@ -61,7 +61,7 @@ fn walk(function: FunctionName, lives: &[&str]) -> BTreeMap<String, u64> {
     points
 }
 
-const LIVES: [&str; 8] = [
+const LIFECYCLES: [&str; 8] = [
     "none",
     "jenkins-deaf",
     "agent-lost",
@@ -73,31 +73,31 @@ const LIVES: [&str; 8] = [
 ];
 
 #[test]
-fn the_webhook_function_may_stop_at_any_call() {
-    let points = walk(FunctionName::Webhook, &LIVES[..3]);
+fn webhook_survives_a_crash_at_any_call() {
+    let points = crash_at_every_call(FunctionName::Webhook, &LIFECYCLES[..3]);
     assert!(points.values().sum::<u64>() > 300, "{points:?}");
 }
 
 #[test]
-fn the_car_bridge_may_stop_at_any_call() {
-    let points = walk(FunctionName::CarBridge, &LIVES[1..7]);
+fn car_bridge_survives_a_crash_at_any_call() {
+    let points = crash_at_every_call(FunctionName::CarBridge, &LIFECYCLES[1..7]);
     assert!(points.values().sum::<u64>() > 150, "{points:?}");
 }
 
 #[test]
-fn the_reconciler_may_stop_at_any_call_of_a_short_life() {
-    let points = walk(FunctionName::Reconciler, &LIVES[..4]);
+fn reconciler_survives_a_crash_at_any_call_of_a_short_lifecycle() {
+    let points = crash_at_every_call(FunctionName::Reconciler, &LIFECYCLES[..4]);
     assert!(points.values().sum::<u64>() > 1_000, "{points:?}");
 }
 
 #[test]
-fn the_reconciler_may_stop_at_any_call_of_a_long_life() {
-    let points = walk(FunctionName::Reconciler, &LIVES[4..]);
+fn reconciler_survives_a_crash_at_any_call_of_a_long_lifecycle() {
+    let points = crash_at_every_call(FunctionName::Reconciler, &LIFECYCLES[4..]);
     assert!(points.values().sum::<u64>() > 1_500, "{points:?}");
 }
 
 #[test]
-fn the_admin_function_may_stop_at_any_call() {
-    let points = walk(FunctionName::Admin, &["none", "jenkins-deaf", "policy-asleep"]);
+fn admin_survives_a_crash_at_any_call() {
+    let points = crash_at_every_call(FunctionName::Admin, &["none", "jenkins-deaf", "policy-asleep"]);
     assert!(points.values().sum::<u64>() > 300, "{points:?}");
 }

@@ -1,20 +1,20 @@
-//! Many seeds, the same seed twice, and each fault by itself.
+//! Determinism, single faults and many seeds.
 
 use simulate::{FaultSelection, SeedRequest, SimConfig, SimulationReport, run_seed, run_seeds};
 
-fn plan(list: &str) -> FaultSelection {
+fn named_faults(list: &str) -> FaultSelection {
     FaultSelection::named(list).unwrap()
 }
 
-fn simulated(prs: u64, seeds: std::ops::Range<u64>, faults: &str) -> SimulationReport {
-    let request = SeedRequest { prs, seeds, faults: plan(faults), threads: 2 };
+fn report_for(prs: u64, seeds: std::ops::Range<u64>, faults: &str) -> SimulationReport {
+    let request = SeedRequest { prs, seeds, faults: named_faults(faults), threads: 2 };
     run_seeds(&request, |_| {}).unwrap().0
 }
 
 #[test]
-fn the_same_seed_makes_the_same_history_to_the_letter() {
+fn same_seed_produces_an_identical_history() {
     for seed in 1..4 {
-        let config = SimConfig { trace: true, ..SimConfig::new(seed, 4, plan("all")).unwrap() };
+        let config = SimConfig { trace: true, ..SimConfig::new(seed, 4, named_faults("all")).unwrap() };
         let (one, other) = (run_seed(&config).unwrap(), run_seed(&config).unwrap());
         for (one, other) in one.trace.iter().zip(&other.trace) {
             assert_eq!(one, other);
@@ -26,35 +26,35 @@ fn the_same_seed_makes_the_same_history_to_the_letter() {
 }
 
 #[test]
-fn threads_do_not_change_what_comes_of_it() {
+fn thread_count_does_not_change_the_result() {
     let with = |threads| {
-        let request = SeedRequest { prs: 3, seeds: 1..7, faults: plan("all"), threads };
+        let request = SeedRequest { prs: 3, seeds: 1..7, faults: named_faults("all"), threads };
         run_seeds(&request, |_| {}).unwrap().0
     };
     assert_eq!(with(1).json(0.0), with(3).json(0.0));
 }
 
 #[test]
-fn without_faults_everything_is_merged_and_nothing_is_done() {
-    let outcome = simulated(5, 1..11, "none");
+fn everything_merges_without_remedies_when_no_fault_is_injected() {
+    let outcome = report_for(5, 1..11, "none");
     assert_eq!((outcome.prs, outcome.merged), (50, 50), "{}", outcome.json(0.0));
     assert!(outcome.is_good(), "{:?}", outcome.failed);
     assert_eq!((outcome.escalated, outcome.repeated, outcome.killed), (0, 0, 0));
 }
 
 #[test]
-fn each_fault_by_itself_is_survived() {
+fn each_single_fault_is_survived() {
     for name in FaultSelection::known() {
-        let outcome = simulated(4, 1..4, &name);
+        let outcome = report_for(4, 1..4, &name);
         assert!(outcome.is_good(), "{name}: {:?} {}", outcome.failed, outcome.json(0.0));
         assert!(name == "users" || outcome.escalated_needlessly == 0, "{name}: {:?}", outcome.needless);
     }
 }
 
-/// Small worlds in which everything may go wrong: nothing is lost, doubled or stuck, and nobody is called for nothing.
+/// Small simulations with all faults: nothing is lost, repeated or stuck, and nothing escalates needlessly.
 #[test]
-fn a_thousand_small_worlds_are_survived() {
-    let outcome = simulated(3, 1..1_001, "all");
+fn thousand_seeds_with_all_faults_are_survived() {
+    let outcome = report_for(3, 1..1_001, "all");
     println!("{}", outcome.json(0.0));
     assert!(outcome.is_good(), "{:?} {}", outcome.failed, outcome.json(0.0));
     assert_eq!(outcome.escalated_needlessly, 0, "{:?}", outcome.needless);

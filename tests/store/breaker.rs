@@ -1,4 +1,4 @@
-//! The breaker's rows.
+//! Circuit breaker rows.
 
 use domain::breaker::{BreakerPermit, BreakerState, ProbeOutcome};
 use domain::id::RunId;
@@ -10,7 +10,7 @@ fn run(n: u32) -> RunId {
     RunId::new(format!("run-{n}"))
 }
 
-pub(crate) async fn the_breaker_trips_once_and_only_one_probe_passes(store: &impl Store) {
+pub(crate) async fn breaker_trips_once_and_admits_one_probe(store: &impl Store) {
     let policies = acting();
     let settings = &policies.base().breaker;
     assert_eq!(load(store, start()).await.unwrap().state, BreakerState::Closed);
@@ -21,7 +21,7 @@ pub(crate) async fn the_breaker_trips_once_and_only_one_probe_passes(store: &imp
     }
     let breaker = load(store, minute(6)).await.unwrap();
     let counted = minutes(store, &breaker, settings, minute(6)).await.unwrap();
-    assert_eq!(breaker.window_counts(&counted, minute(6), settings).total(), 6, "counting twice counts once");
+    assert_eq!(breaker.window_counts(&counted, minute(6), settings).total(), 6, "a repeated outcome counts once");
     let tripped = evaluate(store, settings, minute(6)).await.unwrap().unwrap();
     assert_eq!(tripped.log, "circuit breaker tripped: 67% failure rate");
     assert_eq!(evaluate(store, settings, minute(6)).await.unwrap(), None, "once per trip");
@@ -31,7 +31,7 @@ pub(crate) async fn the_breaker_trips_once_and_only_one_probe_passes(store: &imp
     );
     assert!(matches!(may_dispatch(store, &run(7), settings, minute(16)).await.unwrap(), BreakerPermit::Probe(_)));
     let refused = may_dispatch(store, &run(8), settings, minute(16)).await.unwrap();
-    assert_eq!(refused, BreakerPermit::Refused { until: minute(26) }, "there is one probe");
+    assert_eq!(refused, BreakerPermit::Refused { until: minute(26) }, "only one probe");
     assert_eq!(
         may_dispatch(store, &run(7), settings, minute(16)).await.unwrap(),
         BreakerPermit::Allowed,
@@ -41,10 +41,10 @@ pub(crate) async fn the_breaker_trips_once_and_only_one_probe_passes(store: &imp
     let closed = probe_ended(store, &run(7), ProbeOutcome::Accepted, settings, minute(17)).await.unwrap().unwrap();
     assert_eq!(closed.state, BreakerState::Closed);
     assert_eq!(may_dispatch(store, &run(8), settings, minute(17)).await.unwrap(), BreakerPermit::Allowed);
-    assert_eq!(evaluate(store, settings, minute(17)).await.unwrap(), None, "the old failures do not count again");
+    assert_eq!(evaluate(store, settings, minute(17)).await.unwrap(), None, "earlier failures are not counted again");
 }
 
-pub(crate) async fn a_person_may_reset_it(store: &impl Store) {
+pub(crate) async fn breaker_can_be_reset_manually(store: &impl Store) {
     let policies = acting();
     let settings = &policies.base().breaker;
     for n in 0..6 {

@@ -1,4 +1,4 @@
-//! What every store must do, clause by clause.
+//! The clauses of the store contract.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,7 +39,7 @@ fn refused(error: StoreError) -> Vec<Option<Option<Item>>> {
     }
 }
 
-pub(crate) async fn what_is_put_is_read_back(store: &impl Store) {
+pub(crate) async fn put_row_is_read_back(store: &impl Store) {
     let key = Key::state("PR#acme/shop#1");
     assert_eq!(store.get(&key, start()).await.unwrap(), None);
     let nested = AttributeValue::M([("a".to_owned(), AttributeValue::Bool(true))].into_iter().collect());
@@ -53,7 +53,7 @@ pub(crate) async fn what_is_put_is_read_back(store: &impl Store) {
     assert_eq!((text_of(&found, "text"), text_of(&found, "other")), (None, Some("x")), "a put replaces the whole row");
 }
 
-pub(crate) async fn absent_means_not_there_or_expired(store: &impl Store) {
+pub(crate) async fn absent_condition_accepts_expired_rows(store: &impl Store) {
     let key = Key::state("LEASE#sweep");
     let row = |ttl: Timestamp| item(&[(TTL, number(ttl.as_second()))]);
     write_one(store, put(&key, row(minute(1)), Condition::Absent)).await.unwrap();
@@ -62,31 +62,31 @@ pub(crate) async fn absent_means_not_there_or_expired(store: &impl Store) {
     store.write(vec![put(&key, row(minute(3)), Condition::Absent)], minute(1)).await.unwrap();
 }
 
-pub(crate) async fn never_seen_is_stricter_than_absent(store: &impl Store) {
+pub(crate) async fn never_seen_condition_rejects_expired_rows(store: &impl Store) {
     let key = Key::event("acme/shop#1", "2036-03-03T09:00:00.000Z#d1#0");
     let row = item(&[(TTL, number(start().as_second()))]);
     write_one(store, put(&key, row.clone(), Condition::NeverSeen)).await.unwrap();
-    // Its time has passed, but the broom has not come: it was seen.
+    // Expired but not yet deleted by the TTL sweep: still seen.
     let error = store.write(vec![put(&key, row, Condition::NeverSeen)], minute(1)).await.unwrap_err();
     assert_eq!(refused(error).len(), 1);
 }
 
-pub(crate) async fn a_version_must_match(store: &impl Store) {
+pub(crate) async fn version_condition_rejects_other_versions(store: &impl Store) {
     let key = Key::state("PR#acme/shop#1");
     let row = |version: u64| item(&[(VERSION, number(version))]);
     let error = write_one(store, put(&key, row(1), Condition::Version(0))).await.unwrap_err();
-    assert_eq!(refused(error), [Some(None)], "there is nothing to have a version");
+    assert_eq!(refused(error), [Some(None)], "there is no row");
     write_one(store, put(&key, row(1), Condition::Absent)).await.unwrap();
     write_one(store, put(&key, row(2), Condition::Version(1))).await.unwrap();
     let error = write_one(store, put(&key, row(2), Condition::Version(1))).await.unwrap_err();
     let found = refused(error)[0].clone().unwrap().unwrap();
-    assert_eq!(number_of(&found, VERSION), Some(2), "the row that was in the way comes with the refusal");
+    assert_eq!(number_of(&found, VERSION), Some(2), "the error contains the conflicting row");
     let versionless = Key::state("PR#acme/shop#2");
     write_one(store, put(&versionless, item(&[("x", text("y"))]), Condition::Always)).await.unwrap();
     assert!(write_one(store, put(&versionless, row(1), Condition::Version(0))).await.is_err());
 }
 
-pub(crate) async fn all_or_nothing_and_what_was_in_the_way(store: &impl Store) {
+pub(crate) async fn failed_transaction_writes_nothing_and_returns_the_conflict(store: &impl Store) {
     let taken = Key::state("B");
     write_one(store, put(&taken, item(&[("who", text("first"))]), Condition::Always)).await.unwrap();
     let writes = vec![
@@ -102,7 +102,7 @@ pub(crate) async fn all_or_nothing_and_what_was_in_the_way(store: &impl Store) {
     assert_eq!(store.get(&Key::event("acme/shop#1", "x"), start()).await.unwrap(), None);
 }
 
-pub(crate) async fn rows_are_changed_without_being_read(store: &impl Store) {
+pub(crate) async fn update_changes_rows_without_a_read(store: &impl Store) {
     let key = Key::state("VULN#acme/shop#main#CVE-2026-1234");
     let one = |number: &str| BTreeSet::from([number.to_owned()]);
     let insert =
@@ -132,8 +132,8 @@ pub(crate) async fn rows_are_changed_without_being_read(store: &impl Store) {
     assert!(!found.contains_key("open") && !found.contains_key("x"));
 }
 
-/// What somebody took away meanwhile, or whose time has passed, is not made again by a change that wants it to be there.
-pub(crate) async fn a_change_may_want_the_row_to_be_there(store: &impl Store) {
+/// A conditional update must not recreate a deleted or expired row.
+pub(crate) async fn present_condition_rejects_missing_and_expired_rows(store: &impl Store) {
     let (key, other) = (Key::state("RUN#1"), Key::state("RUN#2"));
     let set = BTreeMap::from([("due_at".to_owned(), text("later"))]);
     let change = |key: &Key| RowWrite::Update {
@@ -141,13 +141,13 @@ pub(crate) async fn a_change_may_want_the_row_to_be_there(store: &impl Store) {
         change: RowUpdate { set: set.clone(), only_if: Condition::Present, ..RowUpdate::default() },
     };
     assert_eq!(refused(write_one(store, change(&key)).await.unwrap_err()), [Some(None)]);
-    assert_eq!(store.get(&key, start()).await.unwrap(), None, "nothing was made");
+    assert_eq!(store.get(&key, start()).await.unwrap(), None, "no row was created");
     let row = item(&[(TTL, number(minute(1).as_second())), (VERSION, number(3))]);
     write_one(store, put(&key, row, Condition::Always)).await.unwrap();
     write_one(store, change(&key)).await.unwrap();
     let found = store.get(&key, start()).await.unwrap().unwrap();
     assert_eq!((text_of(&found, "due_at"), number_of(&found, VERSION)), (Some("later"), Some(3)));
-    // The same in a transaction, and by the version it was found with.
+    // The same in a transaction, and with a version condition.
     let both = refused(store.write(vec![change(&key), change(&other)], start()).await.unwrap_err());
     assert_eq!(both.iter().map(Option::is_some).collect::<Vec<_>>(), [false, true]);
     let by_version = |version: u64| RowWrite::Update {
@@ -157,12 +157,12 @@ pub(crate) async fn a_change_may_want_the_row_to_be_there(store: &impl Store) {
     write_one(store, by_version(3)).await.unwrap();
     let found = refused(write_one(store, by_version(4)).await.unwrap_err());
     assert_eq!(number_of(found[0].as_ref().unwrap().as_ref().unwrap(), VERSION), Some(3));
-    assert!(store.write(vec![change(&key)], minute(1)).await.is_err(), "its time has passed");
+    assert!(store.write(vec![change(&key)], minute(1)).await.is_err(), "it has expired");
     write_one(store, put(&other, item(&[]), Condition::Present)).await.unwrap_err();
     write_one(store, RowWrite::Delete { key: other.clone(), only_if: Condition::Present }).await.unwrap_err();
 }
 
-pub(crate) async fn deleting_twice_is_no_error(store: &impl Store) {
+pub(crate) async fn repeated_delete_succeeds(store: &impl Store) {
     let key = Key::state("OUT#1");
     write_one(store, put(&key, item(&[]), Condition::Always)).await.unwrap();
     for _ in 0..2 {
@@ -171,12 +171,12 @@ pub(crate) async fn deleting_twice_is_no_error(store: &impl Store) {
     }
 }
 
-pub(crate) async fn counters_count_and_begin_anew(store: &impl Store) {
+pub(crate) async fn counter_restarts_after_expiry(store: &impl Store) {
     let key = Key::state("LIMIT#acme/shop#1");
     assert_eq!(store.count(&key, 1, minute(1), start()).await.unwrap(), 1);
     assert_eq!(store.count(&key, 4, minute(1), start()).await.unwrap(), 5);
-    assert_eq!(store.count(&key, 1, minute(9), start()).await.unwrap(), 6, "its time was set when it began");
-    assert_eq!(store.count(&key, 1, minute(2), minute(1)).await.unwrap(), 1, "the old one's time has passed");
+    assert_eq!(store.count(&key, 1, minute(9), start()).await.unwrap(), 6, "the TTL is set on creation");
+    assert_eq!(store.count(&key, 1, minute(2), minute(1)).await.unwrap(), 1, "the old counter has expired");
     assert_eq!(store.count(&key, -3, minute(2), minute(1)).await.unwrap(), -2);
 }
 
@@ -196,7 +196,7 @@ fn keys(page: &Page) -> Vec<&str> {
     page.rows.iter().map(|(key, _)| key.partition.as_str()).collect()
 }
 
-pub(crate) async fn an_index_is_sorted_sparse_and_follows_its_rows(store: &impl Store) {
+pub(crate) async fn index_is_sorted_sparse_and_follows_its_rows(store: &impl Store) {
     let row = |at: &str| item(&[("due", text("due-0")), ("due_at", text(at))]);
     for (name, at) in [("c", "3"), ("a", "1"), ("b", "2"), ("d", "4")] {
         write_one(store, put(&Key::state(name), row(at), Condition::Always)).await.unwrap();
@@ -229,8 +229,8 @@ pub(crate) async fn an_index_is_sorted_sparse_and_follows_its_rows(store: &impl 
     assert_eq!(keys(&store.query(&by_repo("CLOSED#"), start()).await.unwrap()), [""; 0]);
 }
 
-pub(crate) async fn pages_go_on_where_they_ended(store: &impl Store) {
-    // Several rows with one and the same sort key must not be lost or repeated between pages.
+pub(crate) async fn next_page_continues_after_the_cursor(store: &impl Store) {
+    // Rows with the same sort key must not be lost or repeated between pages.
     for n in 0..25 {
         let row = item(&[("due", text("due-0")), ("due_at", text(if n < 20 { "1" } else { "2" }))]);
         write_one(store, put(&Key::state(format!("row-{n:02}")), row, Condition::Always)).await.unwrap();
@@ -252,7 +252,7 @@ pub(crate) async fn pages_go_on_where_they_ended(store: &impl Store) {
     }
 }
 
-pub(crate) async fn the_log_is_read_by_time_and_from_its_end(store: &impl Store) {
+pub(crate) async fn event_log_is_read_by_time_in_both_directions(store: &impl Store) {
     for (pr, sort) in
         [("acme/shop#1", "1#a#0"), ("acme/shop#1", "2#b#0"), ("acme/shop#1", "2#b#1"), ("acme/shop#10", "1#z#0")]
     {
@@ -269,7 +269,7 @@ pub(crate) async fn the_log_is_read_by_time_and_from_its_end(store: &impl Store)
     assert_eq!(sorts(store.query(&query(true), start()).await.unwrap()), ["2#b#1", "2#b#0", "1#a#0"]);
 }
 
-pub(crate) async fn what_has_expired_is_not_there(store: &impl Store) {
+pub(crate) async fn expired_rows_are_not_returned(store: &impl Store) {
     let key = Key::state("PR#acme/shop#1");
     let row = item(&[("due", text("due-0")), ("due_at", text("1")), (TTL, number(minute(1).as_second()))]);
     write_one(store, put(&key, row, Condition::Always)).await.unwrap();
@@ -279,7 +279,7 @@ pub(crate) async fn what_has_expired_is_not_there(store: &impl Store) {
     assert_eq!(store.query(&due("due-0", None, 10), minute(1)).await.unwrap().rows.len(), 0);
 }
 
-pub(crate) async fn nonsense_is_refused_whole(store: &impl Store) {
+pub(crate) async fn invalid_write_batch_is_refused_whole(store: &impl Store) {
     assert!(matches!(store.write(vec![], start()).await, Err(StoreError::TooLarge(_))));
     let many =
         |count: usize| (0..count).map(|n| put(&Key::state(format!("{n}")), item(&[]), Condition::Always)).collect();
@@ -313,18 +313,18 @@ fn lease(holder: &str, until: Timestamp) -> Item {
     item(&[(HOLDER, text(holder)), (TTL, number(until.as_second()))])
 }
 
-pub(crate) async fn a_lease_is_for_one_and_ends_by_itself(store: &impl Store) {
+pub(crate) async fn lease_has_one_holder_and_expires(store: &impl Store) {
     let key = Key::state("LEASE#sweep");
     let take = |holder: &str, until| put(&key, lease(holder, until), Condition::FreeFor(holder.to_owned()));
     write_one(store, take("first", minute(2))).await.unwrap();
     write_one(store, take("first", minute(3))).await.unwrap();
     let error = write_one(store, take("second", minute(4))).await.unwrap_err();
     assert_eq!(text_of(refused(error)[0].as_ref().unwrap().as_ref().unwrap(), HOLDER), Some("first"));
-    assert!(store.write(vec![take("second", minute(4))], minute(2)).await.is_err(), "it was prolonged");
+    assert!(store.write(vec![take("second", minute(4))], minute(2)).await.is_err(), "it was extended");
     store.write(vec![take("second", minute(4))], minute(3)).await.unwrap();
 }
 
-pub(crate) async fn a_lease_is_given_back_only_by_its_holder(store: &impl Store) {
+pub(crate) async fn lease_is_released_only_by_its_holder(store: &impl Store) {
     let key = Key::state("LEASE#sweep");
     write_one(store, put(&key, lease("first", minute(2)), Condition::Absent)).await.unwrap();
     let give_back = |holder: &str| RowWrite::Delete { key: key.clone(), only_if: Condition::HeldBy(holder.to_owned()) };
@@ -336,7 +336,7 @@ pub(crate) async fn a_lease_is_given_back_only_by_its_holder(store: &impl Store)
     assert_eq!(refused(write_one(store, give_back("first")).await.unwrap_err()), [Some(None)]);
 }
 
-pub(crate) async fn many_rows_are_read_at_once(store: &impl Store) {
+pub(crate) async fn batch_get_reads_many_rows(store: &impl Store) {
     let mut keys: Vec<Key> = (0..130).map(|n| Key::state(format!("row-{n}"))).collect();
     keys.push(Key::event("acme/shop#1", "x"));
     for chunk in keys.chunks(MAX_WRITES) {
@@ -356,16 +356,16 @@ pub(crate) async fn many_rows_are_read_at_once(store: &impl Store) {
     assert_eq!(store.get_many(&[], start()).await.unwrap(), []);
 }
 
-pub(crate) async fn an_index_shows_only_what_it_carries(store: &impl Store) {
+pub(crate) async fn index_returns_only_projected_attributes(store: &impl Store) {
     let row = item(&[("due", text("due-0")), ("due_at", text("1")), ("priority", number(5)), ("body", text("long"))]);
     write_one(store, put(&Key::state("a"), row, Condition::Always)).await.unwrap();
     let page = store.query(&due("due-0", None, 10), start()).await.unwrap();
     let (key, entry) = &page.rows[0];
     assert_eq!((key, number_of(entry, "priority")), (&Key::state("a"), Some(5)));
-    assert!(!entry.contains_key("body"), "a list must not depend on what the index does not have");
+    assert!(!entry.contains_key("body"), "lists must use projected attributes only");
 }
 
-pub(crate) async fn a_page_may_begin_with_a_prefix_and_end_somewhere(store: &impl Store) {
+pub(crate) async fn query_is_bounded_by_prefix_and_end(store: &impl Store) {
     for sort in ["1", "2a", "2b", "2c", "3"] {
         write_one(store, put(&Key::event("acme/shop#1", sort), item(&[]), Condition::Always)).await.unwrap();
     }
@@ -379,9 +379,9 @@ pub(crate) async fn a_page_may_begin_with_a_prefix_and_end_somewhere(store: &imp
     assert_eq!(page.rows.iter().map(|(key, _)| key.sort.as_str()).collect::<Vec<_>>(), ["2a", "2b"]);
 }
 
-pub(crate) async fn the_log_has_an_index_of_its_own_that_carries_everything(store: &impl Store) {
+pub(crate) async fn event_log_index_projects_all_attributes(store: &impl Store) {
     let row = |day: &str| item(&[("day", text(day)), ("body", text("all of it"))]);
-    // One sort key in two pull requests must not be lost or repeated between pages.
+    // The same sort key in two pull requests must not be lost or repeated between pages.
     for (pr, sort, day) in [
         ("acme/shop#1", "1#a#0", "2036-03-03-0"),
         ("acme/shop#2", "1#a#0", "2036-03-03-0"),
@@ -391,7 +391,7 @@ pub(crate) async fn the_log_has_an_index_of_its_own_that_carries_everything(stor
         write_one(store, put(&Key::event(pr, sort), row(day), Condition::NeverSeen)).await.unwrap();
     }
     write_one(store, put(&Key::event("acme/shop#1", "9#quiet#0"), item(&[]), Condition::NeverSeen)).await.unwrap();
-    // An attribute of that name in the state table is nobody's.
+    // The same attribute in the state table is not indexed.
     write_one(store, put(&Key::state("x"), row("2036-03-03-0"), Condition::Always)).await.unwrap();
     for backwards in [false, true] {
         let mut query = Query {

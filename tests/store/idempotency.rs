@@ -1,4 +1,4 @@
-//! One answer for one request.
+//! Idempotency keys.
 
 use admin::idempotency::{
     ClaimResult, IdempotencyError, IdempotencyKey, KeyClaim, StoredResponse, claim, complete, fail,
@@ -15,14 +15,14 @@ fn response() -> StoredResponse {
     StoredResponse { status: 202, body: r#"{"command_id":"c1"}"#.to_owned() }
 }
 
-fn work(begun: ClaimResult) -> KeyClaim {
-    match begun {
+fn work(result: ClaimResult) -> KeyClaim {
+    match result {
         ClaimResult::Work(claim) => claim,
-        ClaimResult::Answered(_) | ClaimResult::Processing { .. } => panic!("{begun:?}"),
+        ClaimResult::Answered(_) | ClaimResult::Processing { .. } => panic!("{result:?}"),
     }
 }
 
-pub(crate) async fn the_second_gets_the_answer_of_the_first(store: &impl Store) {
+pub(crate) async fn repeated_request_returns_the_stored_response(store: &impl Store) {
     let first = work(claim(store, &key(), b"body", start()).await.unwrap());
     assert_eq!(first.attempt(), 1);
     let waiting = claim(store, &key(), b"body", minute(1)).await.unwrap();
@@ -36,11 +36,11 @@ pub(crate) async fn the_second_gets_the_answer_of_the_first(store: &impl Store) 
     assert_eq!(
         work(claim(store, &key(), b"another", minute(day)).await.unwrap()).attempt(),
         1,
-        "after a day it is new"
+        "it expires after a day"
     );
 }
 
-pub(crate) async fn who_died_is_relieved_after_five_minutes(store: &impl Store) {
+pub(crate) async fn expired_lock_can_be_retaken_after_five_minutes(store: &impl Store) {
     let dead = work(claim(store, &key(), b"body", start()).await.unwrap());
     let next = work(claim(store, &key(), b"body", minute(5)).await.unwrap());
     assert_eq!(next.attempt(), 2);
@@ -50,7 +50,7 @@ pub(crate) async fn who_died_is_relieved_after_five_minutes(store: &impl Store) 
     assert_eq!(claim(store, &key(), b"body", minute(7)).await.unwrap(), ClaimResult::Answered(response()));
 }
 
-pub(crate) async fn what_failed_may_be_tried_three_times(store: &impl Store) {
+pub(crate) async fn failed_request_gets_three_attempts(store: &impl Store) {
     for attempt in 1..=3 {
         let first = work(claim(store, &key(), b"body", minute(attempt)).await.unwrap());
         assert_eq!(i64::from(first.attempt()), attempt);
@@ -62,19 +62,19 @@ pub(crate) async fn what_failed_may_be_tried_three_times(store: &impl Store) {
         error.to_string(),
         "this request failed 3 times, the last time with: jenkins said no (3). Use a new idempotency key to retry"
     );
-    assert_eq!(work(claim(store, &key(), b"body", minute(63)).await.unwrap()).attempt(), 1, "after an hour it is new");
+    assert_eq!(work(claim(store, &key(), b"body", minute(63)).await.unwrap()).attempt(), 1, "it expires after an hour");
 }
 
-pub(crate) async fn of_many_at_once_one_works(store: &impl Store) {
+pub(crate) async fn concurrent_requests_run_once(store: &impl Store) {
     let named = IdempotencyKey::api("ops", "at-once");
     let begin = || claim(store, &named, b"", start());
     let all = tokio::join!(begin(), begin(), begin(), begin(), begin(), begin());
     let all = [all.0, all.1, all.2, all.3, all.4, all.5].map(Result::unwrap);
-    assert_eq!(all.iter().filter(|begun| matches!(begun, ClaimResult::Work(_))).count(), 1);
+    assert_eq!(all.iter().filter(|result| matches!(result, ClaimResult::Work(_))).count(), 1);
 }
 
 #[test]
-fn ids_made_of_parts_do_not_run_into_each_other() {
+fn composite_ids_do_not_collide() {
     assert_ne!(stable_id(&["ab", "c"]), stable_id(&["a", "bc"]));
     assert_eq!(stable_id(&["job", "7"]), stable_id(&["job", "7"]));
     assert_eq!(stable_id(&["job", "7"]).len(), 64);

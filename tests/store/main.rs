@@ -1,6 +1,6 @@
-//! The contract of a store, on every implementation there is.
+//! The store contract, on every implementation.
 
-#![expect(clippy::unwrap_used, clippy::panic, clippy::wildcard_enum_match_arm, reason = "a test may stop")]
+#![expect(clippy::unwrap_used, clippy::panic, clippy::wildcard_enum_match_arm, reason = "tests may panic")]
 
 mod breaker;
 mod contract;
@@ -20,52 +20,52 @@ macro_rules! contract {
         mod $name {
             use super::*;
             contract!(@clauses $store, contract,
-                what_is_put_is_read_back,
-                absent_means_not_there_or_expired,
-                never_seen_is_stricter_than_absent,
-                a_version_must_match,
-                all_or_nothing_and_what_was_in_the_way,
-                rows_are_changed_without_being_read,
-                a_change_may_want_the_row_to_be_there,
-                deleting_twice_is_no_error,
-                counters_count_and_begin_anew,
-                an_index_is_sorted_sparse_and_follows_its_rows,
-                pages_go_on_where_they_ended,
-                the_log_is_read_by_time_and_from_its_end,
-                what_has_expired_is_not_there,
-                nonsense_is_refused_whole,
+                put_row_is_read_back,
+                absent_condition_accepts_expired_rows,
+                never_seen_condition_rejects_expired_rows,
+                version_condition_rejects_other_versions,
+                failed_transaction_writes_nothing_and_returns_the_conflict,
+                update_changes_rows_without_a_read,
+                present_condition_rejects_missing_and_expired_rows,
+                repeated_delete_succeeds,
+                counter_restarts_after_expiry,
+                index_is_sorted_sparse_and_follows_its_rows,
+                next_page_continues_after_the_cursor,
+                event_log_is_read_by_time_in_both_directions,
+                expired_rows_are_not_returned,
+                invalid_write_batch_is_refused_whole,
                 requests_are_counted,
-                a_lease_is_for_one_and_ends_by_itself,
-                a_lease_is_given_back_only_by_its_holder,
-                many_rows_are_read_at_once,
-                an_index_shows_only_what_it_carries,
-                a_page_may_begin_with_a_prefix_and_end_somewhere,
-                the_log_has_an_index_of_its_own_that_carries_everything,
+                lease_has_one_holder_and_expires,
+                lease_is_released_only_by_its_holder,
+                batch_get_reads_many_rows,
+                index_returns_only_projected_attributes,
+                query_is_bounded_by_prefix_and_end,
+                event_log_index_projects_all_attributes,
             );
             contract!(@clauses $store, leases,
-                one_sweep_at_a_time,
-                a_lease_is_never_shorter_than_asked,
-                a_pause_that_was_repeated_undid_a_later_unpause,
-                a_pause_of_an_earlier_build_could_not_be_ended,
-                two_slots_are_two,
-                what_is_counted_begins_anew_with_each_stretch,
-                everybody_waits_until_the_later_time,
+                sweep_lease_has_one_holder,
+                lease_lasts_at_least_the_requested_time,
+                repeated_pause_does_not_undo_a_later_unpause,
+                unpause_ends_a_pause_of_an_earlier_release,
+                slots_are_limited_to_their_count,
+                counter_restarts_with_each_window,
+                not_before_keeps_the_later_time,
             );
             contract!(@clauses $store, breaker,
-                the_breaker_trips_once_and_only_one_probe_passes,
-                a_person_may_reset_it,
+                breaker_trips_once_and_admits_one_probe,
+                breaker_can_be_reset_manually,
             );
             contract!(@clauses $store, idempotency,
-                the_second_gets_the_answer_of_the_first,
-                who_died_is_relieved_after_five_minutes,
-                what_failed_may_be_tried_three_times,
-                of_many_at_once_one_works,
+                repeated_request_returns_the_stored_response,
+                expired_lock_can_be_retaken_after_five_minutes,
+                failed_request_gets_three_attempts,
+                concurrent_requests_run_once,
             );
             contract!(@clauses $store, queries,
-                what_is_due_is_found_the_longest_first,
-                a_repository_is_listed_by_state_and_paged,
-                runs_events_heads_and_vulnerabilities_are_found,
-                a_row_that_cannot_be_understood_is_counted_and_left_out,
+                due_query_returns_the_oldest_first,
+                repository_is_listed_by_state_and_paged,
+                runs_events_heads_and_vulnerabilities_are_queried,
+                undecodable_row_is_counted_and_skipped,
             );
         }
     };
@@ -73,8 +73,8 @@ macro_rules! contract {
         $(
             #[tokio::test]
             async fn $clause() {
-                // What a store runs on must last as long as it does.
-                let (_rig, store) = $store;
+                // The backend must outlive the store.
+                let (_backend, store) = $store;
                 $part::$clause(&store).await;
             }
         )*
@@ -83,23 +83,23 @@ macro_rules! contract {
 
 contract!(memory, ((), MemoryStore::new()));
 contract!(dynoxide_in_memory, {
-    let rig = Dynoxide::in_memory().await;
-    let store = rig.store().await;
-    (rig, store)
+    let dynamo = Dynoxide::in_memory().await;
+    let store = dynamo.store().await;
+    (dynamo, store)
 });
 contract!(dynoxide_on_a_file, {
     let folder = Folder::new();
-    let rig = Dynoxide::on_file(&folder.path().join("tables.db")).await;
-    let store = rig.store().await;
-    ((rig, folder), store)
+    let dynamo = Dynoxide::on_file(&folder.path().join("tables.db")).await;
+    let store = dynamo.store().await;
+    ((dynamo, folder), store)
 });
 contract!(ministack, ((), Ministack::shared().store().await));
 
-/// A store on DynamoDB says what its requests consumed; one in memory consumes nothing.
+/// A DynamoDB store adds up the consumed capacity; an in-memory store consumes none.
 #[tokio::test]
 async fn consumed_capacity_is_added_up() {
-    let rig = Dynoxide::in_memory().await;
-    for store in [rig.store().await, Ministack::shared().store().await] {
+    let dynamo = Dynoxide::in_memory().await;
+    for store in [dynamo.store().await, Ministack::shared().store().await] {
         let row = |key: &str| RowWrite::Put { key: Key::state(key), item: Item::default(), only_if: Condition::Always };
         store.write(vec![row("one")], tests::start()).await.unwrap();
         let one = store.usage().usage().units;
@@ -112,20 +112,20 @@ async fn consumed_capacity_is_added_up() {
     }
 }
 
-/// What cannot be reached is told from what is refused, and a table that is missing is named.
+/// An unreachable endpoint and a missing table are distinguished from a refusal.
 #[tokio::test]
-async fn a_table_that_cannot_be_reached_says_so() {
-    let nobody = DynamoStore::new(local_aws::client("http://127.0.0.1:9"), local_aws::fresh_names());
-    let error = nobody.get(&Key::state("a"), tests::start()).await.unwrap_err();
+async fn unreachable_and_missing_tables_are_reported() {
+    let unreachable = DynamoStore::new(local_aws::client("http://127.0.0.1:9"), local_aws::fresh_names());
+    let error = unreachable.get(&Key::state("a"), tests::start()).await.unwrap_err();
     assert!(matches!(&error, StoreError::Unavailable(why) if why.contains("dispatch failure")), "{error}");
-    let rig = Dynoxide::in_memory().await;
-    let missing = DynamoStore::new(local_aws::client(rig.endpoint()), local_aws::fresh_names());
+    let dynamo = Dynoxide::in_memory().await;
+    let missing = DynamoStore::new(local_aws::client(dynamo.endpoint()), local_aws::fresh_names());
     let error = missing.get(&Key::state("a"), tests::start()).await.unwrap_err();
     assert!(matches!(&error, StoreError::Unavailable(why) if why.contains("ResourceNotFound")), "{error}");
 }
 
 #[tokio::test]
-async fn the_broom_takes_what_has_expired() {
+async fn ttl_sweep_removes_expired_rows() {
     let store = MemoryStore::new();
     let now = tests::start();
     for (name, ttl) in [("old", now.as_second()), ("young", now.as_second() + 1)] {

@@ -1,4 +1,4 @@
-//! Lists, and rows that nobody understands.
+//! Queries, and rows that cannot be decoded.
 
 use domain::id::{EffectId, RunId};
 use domain::signals::CheckVerdict;
@@ -11,8 +11,8 @@ use serde_dynamo::{AttributeValue, Item};
 use testbed::RecordingPublisher;
 use tests::{acting, check, claim, minute, opened, pr, sha, start};
 
-/// Three pull requests; the first is claimed, and its effect could not be delivered.
-async fn three<S: Store>(store: &S) -> Engine<&S, RecordingPublisher> {
+/// Three pull requests; the first is claimed, and its effect is undelivered.
+async fn engine_with_three_prs<S: Store>(store: &S) -> Engine<&S, RecordingPublisher> {
     let engine = Engine::new(store, RecordingPublisher::default(), acting());
     for number in 1..=3 {
         engine.apply(&opened(&pr(number), format!("d{number}"), start()), start()).await.unwrap();
@@ -23,8 +23,8 @@ async fn three<S: Store>(store: &S) -> Engine<&S, RecordingPublisher> {
     engine
 }
 
-pub(crate) async fn what_is_due_is_found_the_longest_first(store: &impl Store) {
-    three(store).await;
+pub(crate) async fn due_query_returns_the_oldest_first(store: &impl Store) {
+    engine_with_three_prs(store).await;
     let found = due(store, 100, minute(6)).await.unwrap();
     let subjects: Vec<&DueSubject> = found.entries.iter().map(|entry| &entry.subject).collect();
     assert!(found.entries.is_sorted_by_key(|entry| entry.due_at));
@@ -33,7 +33,7 @@ pub(crate) async fn what_is_due_is_found_the_longest_first(store: &impl Store) {
     assert_eq!(
         subjects,
         [&DueSubject::PullRequest(pr(3)), &effect, &run],
-        "the claimed one waits, the running one has time"
+        "#1 is claimed, and the checks of #2 are running"
     );
     assert!(!found.more);
     assert_eq!(due(store, 100, start()).await.unwrap().entries, []);
@@ -43,8 +43,8 @@ pub(crate) async fn what_is_due_is_found_the_longest_first(store: &impl Store) {
     assert!(capped.more && capped.entries.len() < 5);
 }
 
-pub(crate) async fn a_repository_is_listed_by_state_and_paged(store: &impl Store) {
-    three(store).await;
+pub(crate) async fn repository_is_listed_by_state_and_paged(store: &impl Store) {
+    engine_with_three_prs(store).await;
     let repo = pr(1).repo;
     let created = pull_requests(store, &repo, Some(State::Created), None, 10, minute(6)).await.unwrap();
     let numbers: Vec<u64> = created.entries.iter().map(|listed| listed.pr.number).collect();
@@ -63,8 +63,8 @@ pub(crate) async fn a_repository_is_listed_by_state_and_paged(store: &impl Store
     assert_eq!(seen, [(State::ChecksRunning, 2), (State::Created, 1), (State::Created, 3)]);
 }
 
-pub(crate) async fn runs_events_heads_and_vulnerabilities_are_found(store: &impl Store) {
-    let engine = three(store).await;
+pub(crate) async fn runs_events_heads_and_vulnerabilities_are_queried(store: &impl Store) {
+    let engine = engine_with_three_prs(store).await;
     let runs = runs_of(store, Some(&pr(1)), None, 10, minute(6)).await.unwrap();
     assert_eq!(runs.entries.iter().map(|run| run.id.clone()).collect::<Vec<_>>(), [RunId::new("run-1")]);
     assert_eq!(runs_of(store, Some(&pr(2)), None, 10, minute(6)).await.unwrap().entries, []);
@@ -78,12 +78,12 @@ pub(crate) async fn runs_events_heads_and_vulnerabilities_are_found(store: &impl
     engine.publisher().set_down(false);
     let left = EffectId::new("acme/shop#1#sweep-run-1#0");
     assert!(engine.redeliver(&left, minute(6)).await.unwrap());
-    assert!(engine.redeliver(&left, minute(6)).await.unwrap(), "and not again");
+    assert!(engine.redeliver(&left, minute(6)).await.unwrap(), "it is not sent again");
     assert_eq!(engine.publisher().sent().len(), 1);
 }
 
-pub(crate) async fn a_row_that_cannot_be_understood_is_counted_and_left_out(store: &impl Store) {
-    three(store).await;
+pub(crate) async fn undecodable_row_is_counted_and_skipped(store: &impl Store) {
+    engine_with_three_prs(store).await;
     let put = |key: Key, attributes: &[(&str, &str)]| {
         let mut item = Item::default();
         for (name, value) in attributes {
@@ -95,9 +95,9 @@ pub(crate) async fn a_row_that_cannot_be_understood_is_counted_and_left_out(stor
     let broken = schema::record_key(&pr(4));
     store.write(vec![put(broken.clone(), &due_0), put(Key::state("WHAT#is-this"), &due_0)], start()).await.unwrap();
     let found = due(store, 100, minute(6)).await.unwrap();
-    assert_eq!((found.entries.len(), store.usage().usage().corrupt), (4, 1), "one cannot even be named");
+    assert_eq!((found.entries.len(), store.usage().usage().corrupt), (4, 1), "one key cannot be parsed");
     let read = records(store, &[pr(1), pr(4), pr(2)], minute(6)).await.unwrap();
     assert_eq!((read.len(), store.usage().usage().corrupt), (2, 2));
     store.write(vec![schema::set_due_at(broken, minute(60), Condition::Present)], minute(6)).await.unwrap();
-    assert_eq!(due(store, 100, minute(6)).await.unwrap().entries.len(), 3, "it is not in the way every minute");
+    assert_eq!(due(store, 100, minute(6)).await.unwrap().entries.len(), 3, "it is not retried every minute");
 }

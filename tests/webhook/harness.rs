@@ -1,4 +1,4 @@
-//! The webhook function on a store in memory, and whoever speaks to it.
+//! Test harness: the webhook function on an in-memory store, and builders for GitHub's deliveries.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,17 +23,17 @@ pub(crate) const SECRET: &str = "a secret";
 pub(crate) const JENKINS: &str = "continuous-integration/jenkins/pr-merge";
 pub(crate) const POLICY: &str = "policy-bot: main";
 
-/// Acting, with one required check, so that nothing waits for GitHub to be asked.
+/// Act mode with one required check, so that no test needs a query to GitHub.
 pub(crate) const CONFIG: &str = "mode = 'act'\n[checks]\nrequired = ['continuous-integration/jenkins/pr-merge']\n[limits]\nwebhooks_per_minute_per_repo = 1000\n";
 
-/// What was written to the log, line by line.
+/// Captured log lines.
 #[derive(Debug, Clone, Default)]
 struct Lines(Arc<Mutex<Vec<String>>>);
 
 impl io::Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let line = std::str::from_utf8(bytes).unwrap().strip_suffix('\n').unwrap();
-        assert!(!line.contains('\n'), "a line is written whole, and alone");
+        assert!(!line.contains('\n'), "each write is one whole line");
         self.0.lock().unwrap().push(line.to_owned());
         Ok(bytes.len())
     }
@@ -43,30 +43,30 @@ impl io::Write for Lines {
     }
 }
 
-/// Reading a configuration compiles its patterns, and many tests begin thousands of times.
+/// Caches parsed configurations: parsing compiles patterns, and some tests start thousands of harnesses.
 fn policies(config: &str) -> Policies {
     static READ: Mutex<BTreeMap<String, Policies>> = Mutex::new(BTreeMap::new());
     let mut read = READ.lock().unwrap();
     read.entry(config.to_owned()).or_insert_with(|| Policies::parse(config).unwrap()).clone()
 }
 
-/// An answer.
+/// Response of the webhook function.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct WebhookResponse {
     pub(crate) code: u16,
-    /// `status` if it was taken, `code` if it was turned away.
-    pub(crate) word: String,
+    /// `status` of a 200 response, `code` of a problem.
+    pub(crate) outcome: String,
     pub(crate) reason: String,
 }
 
-/// The function, listening.
-pub(crate) struct Ear {
+/// The webhook function with its store, publisher and log.
+pub(crate) struct Harness {
     webhook: WebhookHandler<FaultStore, RecordingPublisher>,
     lines: Lines,
     pub(crate) now: Timestamp,
 }
 
-impl Ear {
+impl Harness {
     pub(crate) fn new(config: &str) -> Self {
         let policies = policies(config);
         let secrets = |text| SenderSecrets::parse(text).unwrap();
@@ -84,25 +84,31 @@ impl Ear {
         self.webhook.engine().store()
     }
 
-    pub(crate) fn outlets(&self) -> &RecordingPublisher {
+    pub(crate) fn publisher(&self) -> &RecordingPublisher {
         self.webhook.engine().publisher()
     }
 
     pub(crate) fn sent(&self) -> Vec<OutboundMessage> {
-        self.outlets().sent()
+        self.publisher().sent()
     }
 
-    /// The last line of the log, as it was written.
+    /// The last log line as written.
     pub(crate) fn raw_line(&self) -> String {
         self.lines.0.lock().unwrap().last().unwrap().clone()
     }
 
-    /// The last line of the log.
+    /// The last log line, parsed.
     pub(crate) fn line(&self) -> Value {
         serde_json::from_str(&self.raw_line()).unwrap()
     }
 
-    pub(crate) async fn request(&self, method: Method, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+    pub(crate) async fn request(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> WebhookResponse {
         let mut request = Request::builder().method(method).uri(path);
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -110,21 +116,21 @@ impl Ear {
         let (parts, ()) = request.body(()).unwrap().into_parts();
         let lines = self.lines.0.lock().unwrap().len();
         let response = self.webhook.handle(&parts, body, self.now).await;
-        assert_eq!(self.lines.0.lock().unwrap().len(), lines + 1, "one line for each delivery");
+        assert_eq!(self.lines.0.lock().unwrap().len(), lines + 1, "one log line per request");
         let code = response.status().as_u16();
         let content_type = response.headers()["content-type"].to_str().unwrap();
         let json: Value = serde_json::from_str(response.body()).unwrap();
         let text = |name: &str| json[name].as_str().unwrap().to_owned();
         if code == 200 {
             assert_eq!(content_type, "application/json");
-            return Answer { code, word: text("status"), reason: text("reason") };
+            return WebhookResponse { code, outcome: text("status"), reason: text("reason") };
         }
         assert_eq!((content_type, json["status"].as_u64()), ("application/problem+json", Some(u64::from(code))));
-        Answer { code, word: text("code"), reason: text("detail") }
+        WebhookResponse { code, outcome: text("code"), reason: text("detail") }
     }
 
-    /// GitHub delivers something.
-    pub(crate) async fn hear(&self, delivery: &Delivery) -> Answer {
+    /// Sends a signed GitHub delivery.
+    pub(crate) async fn deliver(&self, delivery: &Delivery) -> WebhookResponse {
         let body = delivery.payload.to_string();
         let signature = sign(SECRET, body.as_bytes());
         let headers = [
@@ -135,26 +141,26 @@ impl Ear {
         self.request(Method::POST, "/webhook/github", &headers, body.as_bytes()).await
     }
 
-    /// GitHub delivers something, and it is answered with this word.
+    /// Sends a GitHub delivery and asserts the outcome.
     #[track_caller]
-    pub(crate) fn expect(&self, delivery: &Delivery, word: &str) -> impl Future<Output = Answer> {
+    pub(crate) fn expect(&self, delivery: &Delivery, outcome: &str) -> impl Future<Output = WebhookResponse> {
         let place = std::panic::Location::caller();
         async move {
-            let answer = self.hear(delivery).await;
-            assert_eq!(answer.word, word, "{} at {place}: {answer:?}", delivery.id);
-            answer
+            let response = self.deliver(delivery).await;
+            assert_eq!(response.outcome, outcome, "{} at {place}: {response:?}", delivery.id);
+            response
         }
     }
 
     pub(crate) async fn record(&self, number: u64) -> PullRequest {
-        self.known(number).await.unwrap()
+        self.find_record(number).await.unwrap()
     }
 
-    pub(crate) async fn known(&self, number: u64) -> Option<PullRequest> {
+    pub(crate) async fn find_record(&self, number: u64) -> Option<PullRequest> {
         self.webhook.engine().load(&tests::pr(number), self.now).await.unwrap()
     }
 
-    /// What the log of a pull request has, in order.
+    /// The event log of a pull request, in order.
     pub(crate) async fn events(&self, number: u64) -> Vec<Event> {
         queries::events(self.store(), &tests::pr(number), false, None, 100, self.now).await.unwrap().entries
     }
@@ -164,7 +170,7 @@ impl Ear {
         events.iter().map(|event| event.kind.name()).collect::<Vec<_>>().join(" ")
     }
 
-    /// Something Suture itself does.
+    /// Applies a fact that does not come from a webhook.
     pub(crate) async fn apply(&self, fact: &Fact) {
         self.webhook.engine().apply(fact, self.now).await.unwrap();
     }
@@ -179,7 +185,7 @@ impl Ear {
     }
 }
 
-/// Something GitHub delivers.
+/// A GitHub webhook delivery.
 #[derive(Debug, Clone)]
 pub(crate) struct Delivery {
     pub(crate) event: &'static str,
@@ -188,14 +194,14 @@ pub(crate) struct Delivery {
 }
 
 impl Delivery {
-    /// With another value at a JSON pointer.
+    /// Replaces the value at a JSON pointer.
     pub(crate) fn with(mut self, pointer: &str, value: Value) -> Self {
         *self.payload.pointer_mut(pointer).unwrap_or_else(|| panic!("{pointer} in {}", self.id)) = value;
         self
     }
 }
 
-/// That many minutes into the story, as GitHub writes it.
+/// [`tests::minute`] in GitHub's time format.
 pub(crate) fn at(minute: i64) -> String {
     tests::minute(minute).to_string()
 }
@@ -204,7 +210,7 @@ fn repository() -> Value {
     json!({"id": 5, "full_name": "acme/shop"})
 }
 
-/// `pull_request`, by CodeGenie, with a head of this digit.
+/// A `pull_request` delivery of a CodeGenie pull request whose head is this digit, repeated.
 pub(crate) fn pull(number: u64, action: &str, head: char, minute: i64) -> Delivery {
     Delivery {
         event: "pull_request",
@@ -253,7 +259,7 @@ pub(crate) fn status(head: char, context: &str, state: &str, description: &str, 
     }
 }
 
-/// `check_run`; it names these pull requests.
+/// A `check_run` delivery that lists these pull requests.
 pub(crate) fn run(head: char, name: &str, conclusion: Option<&str>, listed: &[u64], minute: i64) -> Delivery {
     let listed: Vec<Value> =
         listed.iter().map(|number| json!({"number": number, "base": {"repo": {"id": 5}}})).collect();

@@ -1,5 +1,4 @@
-//! The real thing: the release binary behind the Lambda Runtime API, with DynamoDB in this process, and events as API Gateway
-//! sends them.
+//! The release binary behind the Lambda Runtime API, with DynamoDB in this process and events in API Gateway's format.
 
 use platform::queries;
 use serde_json::{Value, json};
@@ -9,14 +8,14 @@ use webhook::signature::sign;
 
 use crate::harness::{Delivery, JENKINS, SECRET, pull, status};
 
-async fn hear(function: &Function, delivery: &Delivery, encoded: bool) -> (u64, String) {
-    let answer = function.invoke(&gateway_event(delivery, encoded)).await;
-    let body: Value = serde_json::from_str(answer["body"].as_str().unwrap_or_else(|| panic!("{answer}"))).unwrap();
-    let word = if answer["statusCode"] == 200 { &body["status"] } else { &body["code"] };
-    (answer["statusCode"].as_u64().unwrap(), word.as_str().unwrap().to_owned())
+async fn deliver(function: &Function, delivery: &Delivery, encoded: bool) -> (u64, String) {
+    let response = function.invoke(&gateway_event(delivery, encoded)).await;
+    let body: Value = serde_json::from_str(response["body"].as_str().unwrap_or_else(|| panic!("{response}"))).unwrap();
+    let outcome = if response["statusCode"] == 200 { &body["status"] } else { &body["code"] };
+    (response["statusCode"].as_u64().unwrap(), outcome.as_str().unwrap().to_owned())
 }
 
-/// What API Gateway makes of a delivery: version 2 of its payload.
+/// The API Gateway event (payload version 2.0) of a delivery.
 fn gateway_event(delivery: &Delivery, encoded: bool) -> Value {
     let body = delivery.payload.to_string();
     let signature = sign(SECRET, body.as_bytes());
@@ -53,7 +52,7 @@ fn base64(bytes: &[u8]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_release_binary_takes_gateway_events_end_to_end() {
+async fn release_binary_handles_gateway_events() {
     assert_eq!((base64(b"M"), base64(b"Ma"), base64(b"Man")), ("TQ==".into(), "TWE=".into(), "TWFu".into()));
     let dynamo = Dynoxide::in_memory().await;
     let names = fresh_names();
@@ -67,7 +66,7 @@ async fn the_release_binary_takes_gateway_events_end_to_end() {
             ("AWS_ENDPOINT_URL_DYNAMODB", dynamo.endpoint()),
             ("SUTURE_STATE_TABLE", &names.state),
             ("SUTURE_EVENTS_TABLE", &names.events),
-            // Nothing is to be sent here; whatever tried would fail at once.
+            // Nothing listens there: an unexpected publish fails at once.
             ("SUTURE_COMMAND_QUEUE_URL", "http://127.0.0.1:9/queue"),
             ("SUTURE_WEBHOOK_SECRET", "the next one,a secret"),
         ],
@@ -75,10 +74,10 @@ async fn the_release_binary_takes_gateway_events_end_to_end() {
     .await;
     let opened = pull(42, "opened", 'a', 0);
     let pending = status('a', JENKINS, "pending", "", 1);
-    assert_eq!(hear(&function, &opened, false).await, (200, "applied".to_owned()));
-    assert_eq!(hear(&function, &opened, false).await, (200, "duplicate_ignored".to_owned()));
-    assert_eq!(hear(&function, &pending, true).await, (200, "applied".to_owned()));
-    assert_eq!(hear(&function, &pending, false).await, (200, "duplicate_ignored".to_owned()));
+    assert_eq!(deliver(&function, &opened, false).await, (200, "applied".to_owned()));
+    assert_eq!(deliver(&function, &opened, false).await, (200, "duplicate_ignored".to_owned()));
+    assert_eq!(deliver(&function, &pending, true).await, (200, "applied".to_owned()));
+    assert_eq!(deliver(&function, &pending, false).await, (200, "duplicate_ignored".to_owned()));
     let mut forged = gateway_event(&pull(43, "opened", 'b', 0), false);
     forged["body"] = json!("{}");
     let refused = function.invoke(&forged).await;

@@ -1,15 +1,15 @@
-//! Pull requests' lives as GitHub tells them: in order, out of order, twice, and oddly.
+//! Pull request lifecycles from GitHub deliveries: in order, reordered, duplicated and with unusual payloads.
 
 use domain::event::Actor;
 use domain::state::{State, Substatus};
 use serde_json::json;
 
 use crate::harness::{
-    CONFIG, Delivery, Ear, JENKINS, POLICY, approval, at, closed, comment, enqueued, merged, pull, push, run, status,
-    suite,
+    CONFIG, Delivery, Harness, JENKINS, POLICY, approval, at, closed, comment, enqueued, merged, pull, push, run,
+    status, suite,
 };
 
-/// Seed 000 §16, from the first to the last word.
+/// Seed 000 §16, complete.
 fn happy_path() -> Vec<(Delivery, State)> {
     vec![
         (pull(42, "opened", 'a', 0), State::Created),
@@ -27,17 +27,17 @@ const HAPPY_KINDS: &str = "PR_OPENED CHECKS_STARTED CHECKS_PASSED POLICY_STARTED
                            MERGE_ATTEMPTED MERGE_SUCCEEDED";
 
 #[tokio::test]
-async fn a_pull_request_goes_from_opened_to_merged() {
-    let ear = Ear::new(CONFIG);
+async fn pull_request_goes_from_opened_to_merged() {
+    let harness = Harness::new(CONFIG);
     for (delivery, state) in happy_path() {
-        ear.expect(&delivery, "applied").await;
-        assert_eq!(ear.record(42).await.state, state, "{}", delivery.id);
+        harness.expect(&delivery, "applied").await;
+        assert_eq!(harness.record(42).await.state, state, "{}", delivery.id);
     }
-    assert_eq!(ear.kinds(42).await, HAPPY_KINDS);
-    let record = ear.record(42).await;
+    assert_eq!(harness.kinds(42).await, HAPPY_KINDS);
+    let record = harness.record(42).await;
     assert!(record.ttl.is_some() && record.due_at.is_none());
     assert_eq!(record.vulnerability_id.as_deref(), Some("CVE-2026-1234"));
-    let actors: Vec<Actor> = ear.events(42).await.iter().map(|event| event.source).collect();
+    let actors: Vec<Actor> = harness.events(42).await.iter().map(|event| event.source).collect();
     let expected = [
         Actor::Codegenie,
         Actor::GithubWebhook,
@@ -51,8 +51,8 @@ async fn a_pull_request_goes_from_opened_to_merged() {
     assert_eq!(actors, expected);
 }
 
-/// All orders of so many things, by Heap's algorithm.
-fn orders(count: usize) -> Vec<Vec<usize>> {
+/// All permutations of `0..count`, by Heap's algorithm.
+fn permutations(count: usize) -> Vec<Vec<usize>> {
     let mut order: Vec<usize> = (0..count).collect();
     let mut all = vec![order.clone()];
     let mut turns = vec![0; count];
@@ -72,27 +72,27 @@ fn orders(count: usize) -> Vec<Vec<usize>> {
 }
 
 #[tokio::test]
-async fn every_order_after_the_opening_ends_the_same() {
+async fn every_delivery_order_reaches_the_same_state() {
     let path: Vec<Delivery> = happy_path().into_iter().map(|(delivery, _)| delivery).collect();
-    let all = orders(6);
+    let all = permutations(6);
     assert_eq!(all.len(), 720);
     for order in all {
-        let ear = Ear::new(CONFIG);
-        ear.expect(&path[0], "applied").await;
+        let harness = Harness::new(CONFIG);
+        harness.expect(&path[0], "applied").await;
         for &n in &order {
-            let answer = ear.hear(&path[n + 1]).await;
-            assert_eq!(answer.code, 200, "{order:?}: {answer:?}");
+            let response = harness.deliver(&path[n + 1]).await;
+            assert_eq!(response.code, 200, "{order:?}: {response:?}");
         }
-        assert_eq!(ear.record(42).await.state, State::Merging, "{order:?}");
-        ear.expect(&path[7], "applied").await;
-        assert_eq!(ear.record(42).await.state, State::Merged, "{order:?}");
+        assert_eq!(harness.record(42).await.state, State::Merging, "{order:?}");
+        harness.expect(&path[7], "applied").await;
+        assert_eq!(harness.record(42).await.state, State::Merged, "{order:?}");
     }
 }
 
-/// A small generator, the same on every machine.
-struct Chance(u64);
+/// Deterministic random number generator.
+struct Rng(u64);
 
-impl Chance {
+impl Rng {
     fn below(&mut self, limit: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(self.0 >> 33).unwrap() % limit
@@ -106,23 +106,23 @@ impl Chance {
 }
 
 #[tokio::test]
-async fn everything_shuffled_and_doubled_loses_nothing_that_a_sweep_would_not_find() {
+async fn shuffled_duplicate_deliveries_merge_or_become_due() {
     for seed in 0..300 {
-        let mut chance = Chance(seed);
+        let mut rng = Rng(seed);
         let mut path: Vec<Delivery> =
             happy_path().into_iter().chain(happy_path()).map(|(delivery, _)| delivery).collect();
-        chance.shuffle(&mut path);
-        let ear = Ear::new(CONFIG);
+        rng.shuffle(&mut path);
+        let harness = Harness::new(CONFIG);
         for delivery in &path {
-            assert_eq!(ear.hear(delivery).await.code, 200);
+            assert_eq!(harness.deliver(delivery).await.code, 200);
         }
-        let record = ear.record(42).await;
+        let record = harness.record(42).await;
         let opened = path.iter().position(|delivery| delivery.id == "pull-42-opened-a-0").unwrap();
         let last_end = path.iter().rposition(|delivery| delivery.id == "pull-42-closed-a-15").unwrap();
-        // An end that came before the beginning is unknown, and GitHub will be asked.
+        // A merge that precedes the opening is unknown, so the record becomes due and a sweep reads GitHub.
         let expected = if opened < last_end { record.state == State::Merged } else { record.due_at.is_some() };
         assert!(expected, "seed {seed}: {} due {:?}", record.state, record.due_at);
-        let events = ear.events(42).await;
+        let events = harness.events(42).await;
         let mut firsts: Vec<&str> = events.iter().filter(|e| e.hop == 0).map(|e| e.id.as_str()).collect();
         let count = firsts.len();
         firsts.sort_unstable();
@@ -132,289 +132,291 @@ async fn everything_shuffled_and_doubled_loses_nothing_that_a_sweep_would_not_fi
 }
 
 #[tokio::test]
-async fn what_comes_twice_changes_nothing_the_second_time() {
-    let ear = Ear::new(CONFIG);
+async fn duplicate_delivery_does_not_change_the_record() {
+    let harness = Harness::new(CONFIG);
     for (delivery, _) in happy_path() {
-        ear.expect(&delivery, "applied").await;
-        let version = ear.record(42).await.version;
-        let again = ear.hear(&delivery).await;
-        // Once it is merged, nothing about it is news any more.
-        assert!(["duplicate_ignored", "ignored"].contains(&again.word.as_str()), "{again:?}");
-        assert_eq!(ear.record(42).await.version, version, "{}", delivery.id);
+        harness.expect(&delivery, "applied").await;
+        let version = harness.record(42).await.version;
+        let again = harness.deliver(&delivery).await;
+        // Deliveries about a merged pull request are ignored.
+        assert!(["duplicate_ignored", "ignored"].contains(&again.outcome.as_str()), "{again:?}");
+        assert_eq!(harness.record(42).await.version, version, "{}", delivery.id);
     }
-    assert_eq!(ear.kinds(42).await, HAPPY_KINDS);
-    // The same said in another delivery is no news either.
-    let mut said_again = status('a', JENKINS, "success", "", 10);
-    "another-delivery".clone_into(&mut said_again.id);
-    let ear = Ear::new(CONFIG);
+    assert_eq!(harness.kinds(42).await, HAPPY_KINDS);
+    // The same result in another delivery is a duplicate too.
+    let mut repeated = status('a', JENKINS, "success", "", 10);
+    "another-delivery".clone_into(&mut repeated.id);
+    let harness = Harness::new(CONFIG);
     for (delivery, _) in happy_path().into_iter().take(3) {
-        ear.hear(&delivery).await;
+        harness.deliver(&delivery).await;
     }
-    ear.expect(&said_again, "duplicate_ignored").await;
+    harness.expect(&repeated, "duplicate_ignored").await;
 }
 
 /// Seed 000 §17.
 #[tokio::test]
-async fn a_transient_failure_heals() {
-    let mut ear = Ear::new(CONFIG);
-    ear.now = tests::minute(5);
-    ear.expect(&pull(42, "opened", 'a', 0), "applied").await;
-    ear.expect(&status('a', JENKINS, "pending", "", 1), "applied").await;
-    ear.expect(&status('a', JENKINS, "error", "Build timed out (after 60 minutes)", 2), "applied").await;
-    let record = ear.record(42).await;
+async fn transient_failure_is_rebuilt_and_merged() {
+    let mut harness = Harness::new(CONFIG);
+    harness.now = tests::minute(5);
+    harness.expect(&pull(42, "opened", 'a', 0), "applied").await;
+    harness.expect(&status('a', JENKINS, "pending", "", 1), "applied").await;
+    harness.expect(&status('a', JENKINS, "error", "Build timed out (after 60 minutes)", 2), "applied").await;
+    let record = harness.record(42).await;
     assert_eq!((record.state, record.substatus), (State::ChecksFailed, Some(Substatus::Transient)));
     let failure = record.signals.checks[0].failure.clone().unwrap();
     assert_eq!(failure.transient_rule.as_deref(), Some("timeout"));
-    ear.now = tests::minute(40);
-    ear.claim(&tests::pr(42), "run-1").await;
-    let record = ear.record(42).await;
+    harness.now = tests::minute(40);
+    harness.claim(&tests::pr(42), "run-1").await;
+    let record = harness.record(42).await;
     assert_eq!((record.state, record.retry_counts.rebuild), (State::ChecksRunning, 1));
-    ear.now = tests::minute(60);
-    ear.expect(&status('a', JENKINS, "pending", "", 41), "applied").await;
-    ear.expect(&status('a', JENKINS, "success", "", 50), "applied").await;
-    let record = ear.record(42).await;
+    harness.now = tests::minute(60);
+    harness.expect(&status('a', JENKINS, "pending", "", 41), "applied").await;
+    harness.expect(&status('a', JENKINS, "success", "", 50), "applied").await;
+    let record = harness.record(42).await;
     assert_eq!((record.state, record.retry_counts.rebuild), (State::ChecksPassed, 0));
     for delivery in [status('a', POLICY, "success", "", 51), approval(42, 'a', 52), merged(42, 53)] {
-        ear.expect(&delivery, "applied").await;
+        harness.expect(&delivery, "applied").await;
     }
-    assert_eq!(ear.record(42).await.state, State::Merged);
-    let kinds = ear.kinds(42).await;
+    assert_eq!(harness.record(42).await.state, State::Merged);
+    let kinds = harness.kinds(42).await;
     assert!(kinds.contains("CHECKS_FAILED REMEDIATION_REBUILD") && kinds.ends_with("MERGE_SUCCEEDED"), "{kinds}");
 }
 
 #[tokio::test]
-async fn seed_17_in_every_order_heals_the_same() {
+async fn transient_failure_heals_in_every_delivery_order() {
     let healing = [
         status('a', JENKINS, "pending", "", 41),
         status('a', JENKINS, "success", "", 50),
         status('a', POLICY, "success", "", 51),
         approval(42, 'a', 52),
     ];
-    for order in orders(healing.len()) {
-        let mut ear = Ear::new(CONFIG);
-        ear.hear(&pull(42, "opened", 'a', 0)).await;
-        ear.hear(&status('a', JENKINS, "error", "Build timed out", 2)).await;
-        ear.now = tests::minute(40);
-        ear.claim(&tests::pr(42), "run-1").await;
-        ear.now = tests::minute(60);
+    for order in permutations(healing.len()) {
+        let mut harness = Harness::new(CONFIG);
+        harness.deliver(&pull(42, "opened", 'a', 0)).await;
+        harness.deliver(&status('a', JENKINS, "error", "Build timed out", 2)).await;
+        harness.now = tests::minute(40);
+        harness.claim(&tests::pr(42), "run-1").await;
+        harness.now = tests::minute(60);
         for &n in order.iter().chain(&order) {
-            assert_eq!(ear.hear(&healing[n]).await.code, 200, "{order:?}");
+            assert_eq!(harness.deliver(&healing[n]).await.code, 200, "{order:?}");
         }
-        let record = ear.record(42).await;
+        let record = harness.record(42).await;
         assert_eq!((record.state, record.retry_counts.rebuild), (State::Approved, 0), "{order:?}");
     }
 }
 
 #[tokio::test]
 async fn policy_and_approval_wait_for_green_checks() {
-    let ear = Ear::new(CONFIG);
+    let harness = Harness::new(CONFIG);
     for delivery in [
         pull(42, "opened", 'a', 0),
         status('a', JENKINS, "pending", "", 1),
         status('a', POLICY, "success", "", 2),
         approval(42, 'a', 3),
     ] {
-        ear.expect(&delivery, "applied").await;
+        harness.expect(&delivery, "applied").await;
     }
-    assert_eq!(ear.record(42).await.state, State::ChecksRunning);
-    ear.expect(&status('a', JENKINS, "success", "", 10), "applied").await;
-    assert_eq!(ear.record(42).await.state, State::Approved);
-    assert_eq!(ear.line()["from"], "CHECKS_RUNNING");
-    assert_eq!(ear.line()["to"], "APPROVED");
+    assert_eq!(harness.record(42).await.state, State::ChecksRunning);
+    harness.expect(&status('a', JENKINS, "success", "", 10), "applied").await;
+    assert_eq!(harness.record(42).await.state, State::Approved);
+    assert_eq!(harness.line()["from"], "CHECKS_RUNNING");
+    assert_eq!(harness.line()["to"], "APPROVED");
 }
 
 #[tokio::test]
-async fn a_forks_checks_find_their_pull_request_by_its_head() {
-    let ear = Ear::new("mode = 'act'\nchecks.required = ['build']");
-    ear.expect(&run('a', "build", None, &[], 1), "ignored").await;
-    ear.expect(&pull(42, "opened", 'a', 0), "applied").await;
-    ear.expect(&run('a', "build", None, &[], 1), "applied").await;
-    ear.expect(&run('a', "build", Some("success"), &[], 5), "applied").await;
-    assert_eq!(ear.record(42).await.state, State::ChecksPassed);
-    // Two pull requests may have one head.
-    ear.expect(&pull(43, "opened", 'a', 2), "applied").await;
+async fn fork_checks_match_pull_requests_by_head() {
+    let harness = Harness::new("mode = 'act'\nchecks.required = ['build']");
+    harness.expect(&run('a', "build", None, &[], 1), "ignored").await;
+    harness.expect(&pull(42, "opened", 'a', 0), "applied").await;
+    harness.expect(&run('a', "build", None, &[], 1), "applied").await;
+    harness.expect(&run('a', "build", Some("success"), &[], 5), "applied").await;
+    assert_eq!(harness.record(42).await.state, State::ChecksPassed);
+    // Two pull requests may share a head.
+    harness.expect(&pull(43, "opened", 'a', 2), "applied").await;
     let again =
         run('a', "build", None, &[], 9).with("/check_run/id", json!(10)).with("/check_run/started_at", json!(at(9)));
-    ear.expect(&again, "anomaly").await;
-    assert_eq!(ear.line()["prs"], json!([42, 43]));
+    harness.expect(&again, "anomaly").await;
+    assert_eq!(harness.line()["prs"], json!([42, 43]));
 }
 
 #[tokio::test]
-async fn a_result_for_a_former_head_is_superseded() {
-    let ear = Ear::new(CONFIG);
-    ear.expect(&pull(42, "opened", 'a', 0), "applied").await;
-    ear.expect(&status('a', JENKINS, "pending", "", 1), "applied").await;
-    ear.expect(&pull(42, "synchronize", 'b', 5), "applied").await;
-    let late = ear.expect(&status('a', JENKINS, "success", "", 6), "superseded").await;
+async fn result_for_an_old_head_is_superseded() {
+    let harness = Harness::new(CONFIG);
+    harness.expect(&pull(42, "opened", 'a', 0), "applied").await;
+    harness.expect(&status('a', JENKINS, "pending", "", 1), "applied").await;
+    harness.expect(&pull(42, "synchronize", 'b', 5), "applied").await;
+    let late = harness.expect(&status('a', JENKINS, "success", "", 6), "superseded").await;
     assert!(late.reason.contains("not the head any more"), "{late:?}");
-    ear.expect(&approval(42, 'a', 7), "superseded").await;
-    assert_eq!(ear.record(42).await.state, State::ChecksRunning);
-    // A check that is faster than the push it belongs to is kept until the push is told.
+    harness.expect(&approval(42, 'a', 7), "superseded").await;
+    assert_eq!(harness.record(42).await.state, State::ChecksRunning);
+    // A check that arrives before its push is stored until the push arrives.
     let mut early = run('c', JENKINS, Some("success"), &[42], 8);
     early = early.with("/check_run/started_at", json!(at(8)));
-    ear.expect(&early, "applied").await;
-    assert_eq!(ear.record(42).await.state, State::ChecksRunning);
-    ear.expect(&pull(42, "synchronize", 'c', 8), "applied").await;
-    assert_eq!(ear.record(42).await.state, State::ChecksPassed);
+    harness.expect(&early, "applied").await;
+    assert_eq!(harness.record(42).await.state, State::ChecksRunning);
+    harness.expect(&pull(42, "synchronize", 'c', 8), "applied").await;
+    assert_eq!(harness.record(42).await.state, State::ChecksPassed);
 }
 
 #[tokio::test]
-async fn a_suite_that_ends_before_its_last_run_proves_nothing() {
-    let ear = Ear::new("mode = 'act'\nchecks.required = ['one', 'two']");
-    ear.expect(&pull(42, "opened", 'a', 0), "applied").await;
-    ear.expect(&suite('a', "requested", &[42], 1), "applied").await;
-    assert_eq!(ear.record(42).await.state, State::ChecksRunning);
-    ear.expect(&run('a', "one", Some("success"), &[42], 3), "applied").await;
-    ear.expect(&suite('a', "completed", &[42], 4), "ignored").await;
-    assert_eq!(ear.record(42).await.state, State::ChecksRunning);
-    ear.expect(&run('a', "two", Some("success"), &[42], 4), "applied").await;
-    assert_eq!(ear.record(42).await.state, State::ChecksPassed);
+async fn completed_suite_does_not_pass_pending_checks() {
+    let harness = Harness::new("mode = 'act'\nchecks.required = ['one', 'two']");
+    harness.expect(&pull(42, "opened", 'a', 0), "applied").await;
+    harness.expect(&suite('a', "requested", &[42], 1), "applied").await;
+    assert_eq!(harness.record(42).await.state, State::ChecksRunning);
+    harness.expect(&run('a', "one", Some("success"), &[42], 3), "applied").await;
+    harness.expect(&suite('a', "completed", &[42], 4), "ignored").await;
+    assert_eq!(harness.record(42).await.state, State::ChecksRunning);
+    harness.expect(&run('a', "two", Some("success"), &[42], 4), "applied").await;
+    assert_eq!(harness.record(42).await.state, State::ChecksPassed);
 }
 
 #[tokio::test]
-async fn equal_and_missing_times_do_not_turn_things_round() {
-    let ear = Ear::new("mode = 'act'\nchecks.required = ['build']");
-    ear.expect(&pull(42, "opened", 'a', 1), "applied").await;
-    // Started and ended within one second, told the wrong way round.
+async fn equal_or_missing_timestamps_do_not_reverse_a_result() {
+    let harness = Harness::new("mode = 'act'\nchecks.required = ['build']");
+    harness.expect(&pull(42, "opened", 'a', 1), "applied").await;
+    // Start and end within one second, delivered in reverse.
     let green = run('a', "build", Some("success"), &[42], 1);
-    ear.expect(&green, "applied").await;
-    ear.expect(&run('a', "build", None, &[42], 1), "duplicate_ignored").await;
-    assert_eq!(ear.record(42).await.state, State::ChecksPassed);
-    // No time at all: nobody knows whether it is newer, so a sweep asks.
+    harness.expect(&green, "applied").await;
+    harness.expect(&run('a', "build", None, &[42], 1), "duplicate_ignored").await;
+    assert_eq!(harness.record(42).await.state, State::ChecksPassed);
+    // Without a time the order is unknown, so the report is ignored and a sweep reads GitHub.
     let timeless = run('a', "build", Some("failure"), &[42], 2)
         .with("/check_run/completed_at", json!(null))
         .with("/check_run/started_at", json!(null))
         .with("/check_run/check_suite", json!(null));
-    let answer = ear.expect(&timeless, "ignored").await;
-    assert!(answer.reason.contains("no time"), "{answer:?}");
-    assert_eq!(ear.record(42).await.state, State::ChecksPassed);
-    // Two statuses of one second: the final one counts, in either order.
+    let response = harness.expect(&timeless, "ignored").await;
+    assert!(response.reason.contains("no time"), "{response:?}");
+    assert_eq!(harness.record(42).await.state, State::ChecksPassed);
+    // Of two statuses within one second the final one counts, in either order.
     for order in [["pending", "success"], ["success", "pending"]] {
-        let ear = Ear::new(CONFIG);
-        ear.expect(&pull(42, "opened", 'a', 0), "applied").await;
+        let harness = Harness::new(CONFIG);
+        harness.expect(&pull(42, "opened", 'a', 0), "applied").await;
         for state in order {
-            ear.hear(&status('a', JENKINS, state, "", 3)).await;
+            harness.deliver(&status('a', JENKINS, state, "", 3)).await;
         }
-        assert_eq!(ear.record(42).await.state, State::ChecksPassed, "{order:?}");
+        assert_eq!(harness.record(42).await.state, State::ChecksPassed, "{order:?}");
     }
 }
 
 #[tokio::test]
-async fn a_reopened_pull_request_lives_again() {
-    let ear = Ear::new(CONFIG);
-    ear.expect(&pull(42, "opened", 'a', 0), "applied").await;
-    ear.expect(&closed(42, 5), "applied").await;
-    assert_eq!(ear.record(42).await.state, State::Closed);
-    ear.expect(&status('a', JENKINS, "success", "", 6), "ignored").await;
-    ear.expect(&pull(42, "reopened", 'a', 9), "applied").await;
-    let record = ear.record(42).await;
+async fn reopened_pull_request_starts_a_new_generation() {
+    let harness = Harness::new(CONFIG);
+    harness.expect(&pull(42, "opened", 'a', 0), "applied").await;
+    harness.expect(&closed(42, 5), "applied").await;
+    assert_eq!(harness.record(42).await.state, State::Closed);
+    harness.expect(&status('a', JENKINS, "success", "", 6), "ignored").await;
+    harness.expect(&pull(42, "reopened", 'a', 9), "applied").await;
+    let record = harness.record(42).await;
     assert_eq!((record.state, record.generation, record.ttl), (State::Created, 2, None));
-    // Nobody had heard of this one.
-    ear.expect(&pull(50, "reopened", 'd', 9), "applied").await;
-    assert_eq!(ear.kinds(50).await, "PR_OPENED");
-    // Its closing comes late.
-    ear.expect(&closed(42, 8), "superseded").await;
+    // A reopened pull request without a record.
+    harness.expect(&pull(50, "reopened", 'd', 9), "applied").await;
+    assert_eq!(harness.kinds(50).await, "PR_OPENED");
+    // The close event of the first generation arrives late.
+    harness.expect(&closed(42, 8), "superseded").await;
 }
 
 #[tokio::test]
-async fn labels_draft_and_text_are_followed() {
-    let ear = Ear::new(CONFIG);
-    ear.expect(&pull(42, "opened", 'a', 0), "applied").await;
+async fn labels_and_draft_flag_are_tracked() {
+    let harness = Harness::new(CONFIG);
+    harness.expect(&pull(42, "opened", 'a', 0), "applied").await;
     let held =
         pull(42, "labeled", 'a', 2).with("/pull_request/labels", json!([{"name": "suture/hold"}, {"name": "x"}]));
-    ear.expect(&held, "applied").await;
-    assert!(ear.record(42).await.is_held());
-    ear.expect(&pull(42, "unlabeled", 'a', 3), "applied").await;
-    assert!(!ear.record(42).await.is_held());
-    ear.expect(&pull(42, "converted_to_draft", 'a', 4).with("/pull_request/draft", json!(true)), "applied").await;
-    assert!(ear.record(42).await.draft);
-    ear.expect(&pull(42, "ready_for_review", 'a', 5), "applied").await;
-    ear.expect(&pull(42, "edited", 'a', 6), "duplicate_ignored").await;
+    harness.expect(&held, "applied").await;
+    assert!(harness.record(42).await.is_held());
+    harness.expect(&pull(42, "unlabeled", 'a', 3), "applied").await;
+    assert!(!harness.record(42).await.is_held());
+    harness.expect(&pull(42, "converted_to_draft", 'a', 4).with("/pull_request/draft", json!(true)), "applied").await;
+    assert!(harness.record(42).await.draft);
+    harness.expect(&pull(42, "ready_for_review", 'a', 5), "applied").await;
+    harness.expect(&pull(42, "edited", 'a', 6), "duplicate_ignored").await;
 }
 
 #[tokio::test]
-async fn a_pull_request_that_ceases_to_look_like_ours_is_still_followed() {
+async fn managed_pull_request_stays_tracked_after_losing_its_label() {
     let theirs = |delivery: Delivery| {
         let labelless = delivery.with("/pull_request/user", json!({"login": "jane"}));
         labelless.with("/pull_request/head/ref", json!("fix"))
     };
     let label = |delivery: Delivery| delivery.with("/pull_request/labels", json!([{"name": "codegenie"}]));
-    let ear = Ear::new(CONFIG);
-    ear.expect(&theirs(pull(42, "opened", 'a', 0)), "ignored").await;
-    assert!(ear.known(42).await.is_none());
-    ear.expect(&label(theirs(pull(42, "labeled", 'a', 1))), "applied").await;
-    ear.expect(&theirs(pull(42, "unlabeled", 'a', 2)), "applied").await;
-    ear.expect(&theirs(pull(42, "synchronize", 'b', 3)), "applied").await;
-    ear.expect(&theirs(merged(42, 4)), "applied").await;
-    assert_eq!(ear.record(42).await.state, State::Merged);
-    // Of one nobody knows not even the end is news.
-    ear.expect(&theirs(merged(43, 4)), "ignored").await;
+    let harness = Harness::new(CONFIG);
+    harness.expect(&theirs(pull(42, "opened", 'a', 0)), "ignored").await;
+    assert!(harness.find_record(42).await.is_none());
+    harness.expect(&label(theirs(pull(42, "labeled", 'a', 1))), "applied").await;
+    harness.expect(&theirs(pull(42, "unlabeled", 'a', 2)), "applied").await;
+    harness.expect(&theirs(pull(42, "synchronize", 'b', 3)), "applied").await;
+    harness.expect(&theirs(merged(42, 4)), "applied").await;
+    assert_eq!(harness.record(42).await.state, State::Merged);
+    // A merge of an untracked pull request is ignored.
+    harness.expect(&theirs(merged(43, 4)), "ignored").await;
 }
 
 #[tokio::test]
-async fn a_push_to_a_base_is_one_request_for_all_that_are_based_on_it() {
-    let ear = Ear::new(CONFIG);
+async fn push_to_a_base_enqueues_one_reconcile_request() {
+    let harness = Harness::new(CONFIG);
     for number in 1..=3 {
-        ear.expect(&pull(number, "opened", 'a', 0), "applied").await;
+        harness.expect(&pull(number, "opened", 'a', 0), "applied").await;
     }
-    ear.expect(&pull(4, "opened", 'b', 0).with("/pull_request/base/ref", json!("release")), "applied").await;
-    ear.expect(&merged(3, 5), "applied").await;
-    ear.expect(&push("main", 6), "applied").await;
-    let run = ear.line()["run"].as_str().unwrap().to_owned();
-    let waiting = async |ear: &Ear| {
-        let request = platform::reconcile_request::load(ear.store(), "base:acme/shop#main", ear.now).await.unwrap();
+    harness.expect(&pull(4, "opened", 'b', 0).with("/pull_request/base/ref", json!("release")), "applied").await;
+    harness.expect(&merged(3, 5), "applied").await;
+    harness.expect(&push("main", 6), "applied").await;
+    let run = harness.line()["run"].as_str().unwrap().to_owned();
+    let waiting = async |harness: &Harness| {
+        let request =
+            platform::reconcile_request::load(harness.store(), "base:acme/shop#main", harness.now).await.unwrap();
         request.unwrap().waiting().unwrap().clone()
     };
-    assert_eq!((waiting(&ear).await.run.as_str(), waiting(&ear).await.at), (run.as_str(), tests::minute(6)));
-    assert_eq!(ear.kinds(1).await, "PR_OPENED", "they hear of it when it is quiet");
-    ear.expect(&push("main", 6), "duplicate_ignored").await;
-    let older = ear.expect(&push("main", 5), "superseded").await;
+    assert_eq!((waiting(&harness).await.run.as_str(), waiting(&harness).await.at), (run.as_str(), tests::minute(6)));
+    assert_eq!(harness.kinds(1).await, "PR_OPENED", "pull requests are updated after the debounce");
+    harness.expect(&push("main", 6), "duplicate_ignored").await;
+    let older = harness.expect(&push("main", 5), "superseded").await;
     assert_eq!(older.reason, format!("superseded by `{run}`"));
-    ear.expect(&push("main", 7), "applied").await;
-    assert_eq!((waiting(&ear).await.at, waiting(&ear).await.stands_for), (tests::minute(7), 2));
-    ear.expect(&push("elsewhere", 7), "ignored").await;
+    harness.expect(&push("main", 7), "applied").await;
+    assert_eq!((waiting(&harness).await.at, waiting(&harness).await.stands_for), (tests::minute(7), 2));
+    harness.expect(&push("elsewhere", 7), "ignored").await;
 }
 
 #[tokio::test]
-async fn automerge_bot_tries_and_fails() {
-    let ear = Ear::new(CONFIG);
+async fn dequeue_while_merging_is_an_anomaly() {
+    let harness = Harness::new(CONFIG);
     for (delivery, _) in happy_path().into_iter().take(7) {
-        ear.expect(&delivery, "applied").await;
+        harness.expect(&delivery, "applied").await;
     }
     let mut dequeued = pull(42, "dequeued", 'a', 15);
     dequeued.payload["reason"] = json!("CI_FAILURE");
-    // The table knows no way from MERGING back to APPROVED: it is recorded, and GitHub is asked at once.
-    ear.expect(&dequeued, "anomaly").await;
-    let record = ear.record(42).await;
-    assert_eq!((record.state, record.due_at), (State::Merging, Some(ear.now)));
-    assert!(ear.kinds(42).await.ends_with("MERGE_ATTEMPTED MERGE_FAILED"));
+    // There is no transition from MERGING to APPROVED: the event is recorded as an anomaly and the record is due at
+    // once.
+    harness.expect(&dequeued, "anomaly").await;
+    let record = harness.record(42).await;
+    assert_eq!((record.state, record.due_at), (State::Merging, Some(harness.now)));
+    assert!(harness.kinds(42).await.ends_with("MERGE_ATTEMPTED MERGE_FAILED"));
 }
 
 #[tokio::test]
-async fn a_red_check_after_the_policy_is_an_anomaly() {
-    let ear = Ear::new(CONFIG);
+async fn failed_check_after_policy_passed_is_an_anomaly() {
+    let harness = Harness::new(CONFIG);
     for (delivery, _) in happy_path().into_iter().take(5) {
-        ear.expect(&delivery, "applied").await;
+        harness.expect(&delivery, "applied").await;
     }
-    let red = ear.expect(&status('a', JENKINS, "failure", "2 tests failed", 14), "anomaly").await;
+    let red = harness.expect(&status('a', JENKINS, "failure", "2 tests failed", 14), "anomaly").await;
     assert!(red.reason.contains("Invalid transition"), "{red:?}");
-    assert_eq!((ear.record(42).await.state, &ear.line()["anomaly"]), (State::PolicyPassed, &json!(1)));
+    assert_eq!((harness.record(42).await.state, &harness.line()["anomaly"]), (State::PolicyPassed, &json!(1)));
 }
 
 #[tokio::test]
-async fn commands_with_any_line_ends_go_onto_the_queue() {
-    let ear = Ear::new(CONFIG);
-    ear.expect(&comment(42, "/rebuild", 1), "ignored").await;
-    ear.expect(&pull(42, "opened", 'a', 0), "applied").await;
-    let asked = comment(42, "Please:\r\n\r\n/hold until Monday\r\n/rebuild\r\n", 2);
-    let answer = ear.expect(&asked, "command_queued").await;
-    assert_eq!(answer.reason, "/hold, /rebuild");
-    let ids: Vec<String> = ear.sent().into_iter().map(|parcel| parcel.id).collect();
+async fn commands_are_queued_with_any_line_ending() {
+    let harness = Harness::new(CONFIG);
+    harness.expect(&comment(42, "/rebuild", 1), "ignored").await;
+    harness.expect(&pull(42, "opened", 'a', 0), "applied").await;
+    let commands = comment(42, "Please:\r\n\r\n/hold until Monday\r\n/rebuild\r\n", 2);
+    let response = harness.expect(&commands, "command_queued").await;
+    assert_eq!(response.reason, "/hold, /rebuild");
+    let ids: Vec<String> = harness.sent().into_iter().map(|message| message.id).collect();
     assert_eq!(ids, ["cmd:comment-42-2#1", "cmd:comment-42-2#2"]);
-    ear.expect(&comment(42, "/rebuild", 3).with("/action", json!("edited")), "ignored").await;
-    ear.expect(&comment(42, "<!-- suture:status -->\n/rebuild", 4), "ignored").await;
-    assert_eq!(ear.sent().len(), 2);
-    // Told again, it has the same names: the Car Bridge does nothing twice.
-    ear.expect(&asked, "command_queued").await;
-    assert!(ear.sent()[2..].iter().zip(&ear.sent()[..2]).all(|(again, first)| again == first));
+    harness.expect(&comment(42, "/rebuild", 3).with("/action", json!("edited")), "ignored").await;
+    harness.expect(&comment(42, "<!-- suture:status -->\n/rebuild", 4), "ignored").await;
+    assert_eq!(harness.sent().len(), 2);
+    // A redelivery queues the same message ids, so the Car Bridge deduplicates them.
+    harness.expect(&commands, "command_queued").await;
+    assert!(harness.sent()[2..].iter().zip(&harness.sent()[..2]).all(|(again, first)| again == first));
 }

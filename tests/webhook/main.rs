@@ -1,6 +1,6 @@
-//! The webhook function: what is answered, what becomes of it, and what it does when too much comes or nothing works.
+//! The webhook function: responses, state changes, throttling and outages.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may stop")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
 mod bursts;
 mod github_examples;

@@ -1,5 +1,5 @@
-//! GitHub's own payloads, broken at random: thousands of them in the ordinary test command, since the fuzz target needs a nightly
-//! compiler. The same seed breaks the same things in the same order; how many fit into the time depends on the machine.
+//! Random mutations of GitHub's example payloads. They run in the ordinary test command, since the fuzz target needs a
+//! nightly compiler. A seed always produces the same sequence; its length depends on the machine.
 
 use std::time::{Duration, Instant};
 
@@ -8,20 +8,20 @@ use serde_json::{Value, json};
 use webhook::signature::sign;
 
 use crate::github_examples::{CONFIG, examples};
-use crate::harness::{Ear, SECRET};
+use crate::harness::{Harness, SECRET};
 
-/// So many are tried, or as many as fit into the time.
-const MOST: usize = 20_000;
-const LEAST: usize = 1_000;
-const BUDGET: Duration = Duration::from_secs(10);
-/// The log of a listener that has heard this many is long: another one begins.
-const PER_EAR: usize = 200;
+/// Number of payloads: at most `MAX_PAYLOADS`, at least `MIN_PAYLOADS`, otherwise as many as fit into `TIME_BUDGET`.
+const MAX_PAYLOADS: usize = 20_000;
+const MIN_PAYLOADS: usize = 1_000;
+const TIME_BUDGET: Duration = Duration::from_secs(10);
+/// A harness keeps its whole log, so a new one starts after this many payloads.
+const PAYLOADS_PER_HARNESS: usize = 200;
 
-/// Numbers that look random, the same ones each time.
-struct Dice(u64);
+/// Deterministic random number generator (xorshift).
+struct Rng(u64);
 
-impl Dice {
-    fn roll(&mut self) -> u64 {
+impl Rng {
+    fn next_u64(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -29,19 +29,19 @@ impl Dice {
     }
 
     fn below(&mut self, count: usize) -> usize {
-        usize::try_from(self.roll() % count.max(1) as u64).unwrap()
+        usize::try_from(self.next_u64() % count.max(1) as u64).unwrap()
     }
 
-    fn one<'a, T>(&mut self, of: &'a [T]) -> &'a T {
+    fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
         let place = self.below(of.len());
         &of[place]
     }
 }
 
-/// What GitHub never sends, and somebody might.
-fn odd(dice: &mut Dice) -> Value {
-    let many = 1 + dice.below(40);
-    match dice.below(16) {
+/// A value that GitHub never sends.
+fn odd_value(rng: &mut Rng) -> Value {
+    let many = 1 + rng.below(40);
+    match rng.below(16) {
         0 => Value::Null,
         1 => json!(true),
         2 => json!(-1),
@@ -57,11 +57,11 @@ fn odd(dice: &mut Dice) -> Value {
         12 => json!("/rebuild\n/merge\n```\n/cancel"),
         13 => (0..many).fold(json!(1), |inner, _| json!([inner])),
         14 => json!("acme/../shop#1"),
-        _ => json!(dice.roll()),
+        _ => json!(rng.next_u64()),
     }
 }
 
-/// The addresses of all values within a payload. Links say nothing, and are most of it.
+/// JSON pointers of all values of a payload except URLs, which are most of it and never read.
 fn pointers(value: &Value, at: &str, found: &mut Vec<String>) {
     let inner: Vec<(String, &Value)> = match value {
         Value::Object(object) => object
@@ -79,7 +79,7 @@ fn pointers(value: &Value, at: &str, found: &mut Vec<String>) {
     }
 }
 
-/// A payload without its links: what is read of it is in the rest, and it is a tenth as long.
+/// The payload without URLs: a tenth of the size.
 fn without_links(value: &Value) -> Value {
     match value {
         Value::Object(object) => object
@@ -93,15 +93,15 @@ fn without_links(value: &Value) -> Value {
     }
 }
 
-/// Something about the payload is made different: a value, or one of another payload in its place, or it is gone.
-fn break_value(dice: &mut Dice, payload: &mut Value, others: &[(String, Value)]) {
+/// Removes one value, or replaces it with an odd value or one of another payload.
+fn mutate_value(rng: &mut Rng, payload: &mut Value, others: &[(String, Value)]) {
     let mut places = Vec::new();
     pointers(payload, "", &mut places);
     if places.is_empty() {
         return;
     }
-    let place = dice.one(&places).clone();
-    let value = match dice.below(3) {
+    let place = rng.pick(&places).clone();
+    let value = match rng.below(3) {
         0 => {
             let (parent, key) = place.rsplit_once('/').unwrap();
             if let Some(object) = payload.pointer_mut(parent).and_then(Value::as_object_mut) {
@@ -110,32 +110,32 @@ fn break_value(dice: &mut Dice, payload: &mut Value, others: &[(String, Value)])
             return;
         }
         1 => {
-            let (_, other) = dice.one(others);
+            let (_, other) = rng.pick(others);
             let mut theirs = Vec::new();
             pointers(other, "", &mut theirs);
             if theirs.is_empty() {
                 Value::Null
             } else {
-                other.pointer(dice.one(theirs.as_slice()).as_str()).cloned().unwrap()
+                other.pointer(rng.pick(theirs.as_slice()).as_str()).cloned().unwrap()
             }
         }
-        _ => odd(dice),
+        _ => odd_value(rng),
     };
     if let Some(there) = payload.pointer_mut(&place) {
         *there = value;
     }
 }
 
-/// Some bytes are flipped, cut off or doubled.
-fn break_bytes(dice: &mut Dice, body: &mut Vec<u8>) {
+/// Flips, truncates, inserts or repeats bytes.
+fn mutate_bytes(rng: &mut Rng, body: &mut Vec<u8>) {
     if body.is_empty() {
         return;
     }
-    let at = dice.below(body.len());
-    match dice.below(4) {
-        0 => body[at] ^= 1 << dice.below(8),
+    let at = rng.below(body.len());
+    match rng.below(4) {
+        0 => body[at] ^= 1 << rng.below(8),
         1 => body.truncate(at),
-        2 => body.insert(at, b"{}[]\",:\\\x00\xff"[dice.below(10)]),
+        2 => body.insert(at, b"{}[]\",:\\\x00\xff"[rng.below(10)]),
         _ => {
             let again: Vec<u8> = body[at..].iter().copied().take(200).collect();
             body.splice(at..at, again);
@@ -144,9 +144,9 @@ fn break_bytes(dice: &mut Dice, body: &mut Vec<u8>) {
 }
 
 #[tokio::test]
-async fn whatever_is_delivered_is_answered() {
+async fn mutated_payloads_never_return_5xx() {
     let mut payloads: Vec<(String, Value)> = Vec::new();
-    let listened = [
+    let handled_events = [
         "pull_request",
         "check_run",
         "check_suite",
@@ -158,54 +158,54 @@ async fn whatever_is_delivered_is_answered() {
     ];
     for event in examples() {
         let name = event["name"].as_str().unwrap().to_owned();
-        if listened.contains(&name.as_str()) {
+        if handled_events.contains(&name.as_str()) {
             let those = event["examples"].as_array().unwrap().iter().map(|one| (name.clone(), without_links(one)));
             payloads.extend(those);
         }
     }
-    let mut dice = Dice(0x5075_7275);
+    let mut rng = Rng(0x5075_7275);
     let began = Instant::now();
-    let mut ear = Ear::new(CONFIG);
-    let (mut tried, mut believed, mut applied) = (0, 0, 0);
-    while tried < MOST && (tried < LEAST || began.elapsed() < BUDGET) {
-        if tried % PER_EAR == 0 {
-            ear = Ear::new(CONFIG);
+    let mut harness = Harness::new(CONFIG);
+    let (mut tried, mut accepted, mut applied) = (0, 0, 0);
+    while tried < MAX_PAYLOADS && (tried < MIN_PAYLOADS || began.elapsed() < TIME_BUDGET) {
+        if tried % PAYLOADS_PER_HARNESS == 0 {
+            harness = Harness::new(CONFIG);
         }
-        let (event, payload) = dice.one(&payloads).clone();
+        let (event, payload) = rng.pick(&payloads).clone();
         let mut payload = payload;
-        for _ in 0..dice.below(4) {
-            break_value(&mut dice, &mut payload, &payloads);
+        for _ in 0..rng.below(4) {
+            mutate_value(&mut rng, &mut payload, &payloads);
         }
         let mut body = payload.to_string().into_bytes();
-        if dice.below(4) == 0 {
-            break_bytes(&mut dice, &mut body);
+        if rng.below(4) == 0 {
+            mutate_bytes(&mut rng, &mut body);
         }
-        // Now and then the payload of another event, or a signature that is not one.
-        let event = if dice.below(20) == 0 { dice.one(&payloads).0.clone() } else { event };
-        let forged = dice.below(50) == 0;
-        let signature = if forged { format!("sha256={}", "0".repeat(dice.below(70))) } else { sign(SECRET, &body) };
+        // Some payloads get another event's name or a forged signature.
+        let event = if rng.below(20) == 0 { rng.pick(&payloads).0.clone() } else { event };
+        let forged = rng.below(50) == 0;
+        let signature = if forged { format!("sha256={}", "0".repeat(rng.below(70))) } else { sign(SECRET, &body) };
         let id = format!("d-{tried}");
         let headers = [
             ("x-hub-signature-256", signature.as_str()),
             ("x-github-event", event.as_str()),
             ("x-github-delivery", id.as_str()),
         ];
-        let answer = ear.request(Method::POST, "/webhook/github", &headers, &body).await;
-        let what = || format!("{tried}: {event} {answer:?}\n{}", String::from_utf8_lossy(&body));
-        match answer.code {
+        let response = harness.request(Method::POST, "/webhook/github", &headers, &body).await;
+        let what = || format!("{tried}: {event} {response:?}\n{}", String::from_utf8_lossy(&body));
+        match response.code {
             401 => assert!(forged, "{}", what()),
             200 | 400 => assert!(!forged, "{}", what()),
             _ => panic!("{}", what()),
         }
-        believed += usize::from(answer.code == 200);
-        applied += usize::from(answer.word == "applied");
-        if answer.code == 200 && tried % 7 == 0 {
-            let again = ear.request(Method::POST, "/webhook/github", &headers, &body).await;
+        accepted += usize::from(response.code == 200);
+        applied += usize::from(response.outcome == "applied");
+        if response.code == 200 && tried % 7 == 0 {
+            let again = harness.request(Method::POST, "/webhook/github", &headers, &body).await;
             let once = ["applied", "anomaly"];
-            assert!(!once.contains(&again.word.as_str()), "a delivery applies once: {again:?}, first {}", what());
+            assert!(!once.contains(&again.outcome.as_str()), "a delivery applies once: {again:?}, first {}", what());
         }
         tried += 1;
     }
-    println!("{tried} payloads in {} ms: {believed} understood, {applied} applied", began.elapsed().as_millis());
-    assert!(believed > tried / 4 && applied > tried / 200, "{tried} tried, {believed} understood, {applied} applied");
+    println!("{tried} payloads in {} ms: {accepted} understood, {applied} applied", began.elapsed().as_millis());
+    assert!(accepted > tried / 4 && applied > tried / 200, "{tried} tried, {accepted} understood, {applied} applied");
 }

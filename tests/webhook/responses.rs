@@ -1,33 +1,33 @@
-//! Who is believed, what is turned away, and what the log says of it.
+//! Authentication, rejected requests and the log line of each request.
 
 use http::Method;
 use serde_json::json;
 use webhook::signature::sign;
 
-use crate::harness::{CONFIG, Ear, SECRET, pull, status};
+use crate::harness::{CONFIG, Harness, SECRET, pull, status};
 
 const PATH: &str = "/webhook/github";
 
 #[tokio::test]
-async fn githubs_example_is_believed_and_no_other_bit() {
-    // The body of GitHub's published vector is no JSON: believed, and then not understood.
-    let ear = Ear::new(CONFIG);
+async fn signature_rejects_any_flipped_bit() {
+    // The body of GitHub's published test vector is not JSON: the signature is valid, the payload is malformed.
+    let harness = Harness::new(CONFIG);
     let signature = sign(SECRET, b"Hello, World!");
     let headers =
         |signature| [("x-hub-signature-256", signature), ("x-github-event", "ping"), ("x-github-delivery", "d")];
-    let answer = ear.request(Method::POST, PATH, &headers(&signature), b"Hello, World!").await;
-    assert_eq!((answer.code, answer.word.as_str()), (400, "WEBHOOK_MALFORMED"));
+    let response = harness.request(Method::POST, PATH, &headers(&signature), b"Hello, World!").await;
+    assert_eq!((response.code, response.outcome.as_str()), (400, "WEBHOOK_MALFORMED"));
     for bit in 0..13 * 8 {
         let mut body = b"Hello, World!".to_vec();
         body[bit / 8] ^= 1 << (bit % 8);
-        let answer = ear.request(Method::POST, PATH, &headers(&signature), &body).await;
-        assert_eq!((answer.code, answer.word.as_str()), (401, "SIGNATURE_INVALID"), "bit {bit}");
+        let response = harness.request(Method::POST, PATH, &headers(&signature), &body).await;
+        assert_eq!((response.code, response.outcome.as_str()), (401, "SIGNATURE_INVALID"), "bit {bit}");
     }
 }
 
 #[tokio::test]
-async fn everything_else_is_turned_away_with_a_code_and_300_bytes() {
-    let ear = Ear::new(CONFIG);
+async fn rejected_request_returns_a_code_and_logs_at_most_300_bytes() {
+    let harness = Harness::new(CONFIG);
     let body = br#"{"password":"do not log me"}"#;
     let signature = sign(SECRET, body);
     let large = vec![b' '; webhook::MAX_BODY_BYTES + 1];
@@ -61,32 +61,32 @@ async fn everything_else_is_turned_away_with_a_code_and_300_bytes() {
         (post.clone(), "/webhook/jenkins", vec![("authorization", "Bearer b-new")], body, 401, "SIGNATURE_INVALID"),
         (post.clone(), "/webhook/bot", vec![("authorization", "Bearer b-new")], body, 400, "WEBHOOK_MALFORMED"),
     ];
-    for (method, path, headers, body, code, word) in cases {
-        let answer = ear.request(method, path, &headers, body).await;
-        assert_eq!((answer.code, answer.word.as_str()), (code, word), "{path}: {answer:?}");
-        let line = ear.raw_line();
+    for (method, path, headers, body, code, outcome) in cases {
+        let response = harness.request(method, path, &headers, body).await;
+        assert_eq!((response.code, response.outcome.as_str()), (code, outcome), "{path}: {response:?}");
+        let line = harness.raw_line();
         assert!(line.len() <= 300, "{} bytes: {line}", line.len());
-        assert!(!line.contains("do not log me") && !answer.reason.contains("do not log me"), "{line}");
-        assert_eq!((&ear.line()["rejected"], &ear.line()["code"]), (&json!(1), &json!(word)));
+        assert!(!line.contains("do not log me") && !response.reason.contains("do not log me"), "{line}");
+        assert_eq!((&harness.line()["rejected"], &harness.line()["code"]), (&json!(1), &json!(outcome)));
     }
 }
 
 #[tokio::test]
-async fn a_stage_may_stand_before_the_path() {
-    let ear = Ear::new(CONFIG);
+async fn path_may_start_with_the_api_stage() {
+    let harness = Harness::new(CONFIG);
     let body = br#"{"hook":{"events":["*"]}}"#;
     let signature = sign(SECRET, body);
     let headers = [("x-hub-signature-256", signature.as_str()), ("x-github-event", "ping"), ("x-github-delivery", "d")];
-    let answer = ear.request(Method::POST, "/prod/webhook/github", &headers, body).await;
-    assert_eq!((answer.code, answer.word.as_str()), (200, "ignored"));
+    let response = harness.request(Method::POST, "/prod/webhook/github", &headers, body).await;
+    assert_eq!((response.code, response.outcome.as_str()), (200, "ignored"));
 }
 
 #[tokio::test]
-async fn a_line_says_all_there_is_to_say() {
-    let ear = Ear::new(CONFIG);
-    ear.expect(&pull(42, "opened", 'a', 0), "applied").await;
-    ear.expect(&status('a', crate::harness::JENKINS, "pending", "", 1), "applied").await;
-    let line = ear.line();
+async fn log_line_has_all_fields() {
+    let harness = Harness::new(CONFIG);
+    harness.expect(&pull(42, "opened", 'a', 0), "applied").await;
+    harness.expect(&status('a', crate::harness::JENKINS, "pending", "", 1), "applied").await;
+    let line = harness.line();
     let text = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
     assert_eq!(text("event"), "status");
     assert_eq!(text("delivery"), "status-a-continuous-integration-jenkins-pr-merge-pending-1");
@@ -101,26 +101,26 @@ async fn a_line_says_all_there_is_to_say() {
 }
 
 #[tokio::test]
-async fn without_a_store_nothing_is_acknowledged() {
-    let ear = Ear::new(CONFIG);
-    ear.expect(&pull(42, "opened", 'a', 0), "applied").await;
-    ear.store().faults.fail_calls("", true);
+async fn delivery_returns_503_when_the_store_is_down() {
+    let harness = Harness::new(CONFIG);
+    harness.expect(&pull(42, "opened", 'a', 0), "applied").await;
+    harness.store().faults.fail_calls("", true);
     for delivery in [pull(43, "opened", 'a', 0), status('a', crate::harness::JENKINS, "pending", "", 1)] {
-        let answer = ear.hear(&delivery).await;
-        assert_eq!((answer.code, answer.word.as_str()), (503, "TEMPORARILY_UNAVAILABLE"));
-        assert_eq!((&ear.line()["failed"], &ear.line()["level"]), (&json!(1), &json!("ERROR")));
+        let response = harness.deliver(&delivery).await;
+        assert_eq!((response.code, response.outcome.as_str()), (503, "TEMPORARILY_UNAVAILABLE"));
+        assert_eq!((&harness.line()["failed"], &harness.line()["level"]), (&json!(1), &json!("ERROR")));
     }
-    // What needs no store is answered all the same.
+    // A ping needs no store.
     let ping = crate::harness::Delivery { event: "ping", id: "p".to_owned(), payload: json!({}) };
-    ear.expect(&ping, "ignored").await;
-    ear.store().faults.fail_calls("", false);
-    ear.expect(&status('a', crate::harness::JENKINS, "pending", "", 1), "applied").await;
+    harness.expect(&ping, "ignored").await;
+    harness.store().faults.fail_calls("", false);
+    harness.expect(&status('a', crate::harness::JENKINS, "pending", "", 1), "applied").await;
 }
 
 #[tokio::test]
-async fn jenkins_and_bots_have_secrets_of_their_own() {
-    let ear = Ear::new(CONFIG);
-    ear.expect(&pull(42, "opened", 'a', 0), "applied").await;
+async fn jenkins_and_bots_use_their_own_secrets() {
+    let harness = Harness::new(CONFIG);
+    harness.expect(&pull(42, "opened", 'a', 0), "applied").await;
     let build = |phase: &str, result: serde_json::Value, minute: i64| {
         json!({"name": "shop/PR-42", "build": {
             "number": 7, "phase": phase, "status": result, "timestamp": tests::minute(minute).as_millisecond(),
@@ -133,14 +133,14 @@ async fn jenkins_and_bots_have_secrets_of_their_own() {
     let signed = [("x-hub-signature-256", signature.as_str())];
     let shown = [("authorization", "Bearer j")];
     let jenkins = "/webhook/jenkins";
-    assert_eq!(ear.request(Method::POST, jenkins, &signed, started.as_bytes()).await.word, "applied");
-    assert_eq!(ear.request(Method::POST, jenkins, &shown, started.as_bytes()).await.word, "duplicate_ignored");
+    assert_eq!(harness.request(Method::POST, jenkins, &signed, started.as_bytes()).await.outcome, "applied");
+    assert_eq!(harness.request(Method::POST, jenkins, &shown, started.as_bytes()).await.outcome, "duplicate_ignored");
     let wrong = [("x-hub-signature-256", "sha256=00"), ("authorization", "Bearer j")];
-    assert_eq!(ear.request(Method::POST, jenkins, &wrong, started.as_bytes()).await.code, 401);
+    assert_eq!(harness.request(Method::POST, jenkins, &wrong, started.as_bytes()).await.code, 401);
     let done = build("COMPLETED", json!("SUCCESS"), 5);
-    assert_eq!(ear.request(Method::POST, jenkins, &shown, done.as_bytes()).await.word, "applied");
-    // GitHub tells the same, later: no news.
-    ear.expect(&status('a', crate::harness::JENKINS, "success", "", 5), "duplicate_ignored").await;
+    assert_eq!(harness.request(Method::POST, jenkins, &shown, done.as_bytes()).await.outcome, "applied");
+    // GitHub reports the same result later: a duplicate.
+    harness.expect(&status('a', crate::harness::JENKINS, "success", "", 5), "duplicate_ignored").await;
     let report = |id: &str, bot: &str, result: &str, minute: i64| {
         json!({"id": id, "bot": bot, "repo": "acme/shop", "pr_number": 42, "head_sha": "a".repeat(40), "result": result,
                "reason": "", "occurred_at": crate::harness::at(minute)})
@@ -158,13 +158,17 @@ async fn jenkins_and_bots_have_secrets_of_their_own() {
         let body = report(&format!("r{n}"), bot, result, 6 + i64::try_from(n).unwrap());
         let secret = if n % 2 == 0 { "Bearer b-new" } else { "Bearer b-old" };
         let headers = [("authorization", secret)];
-        // Out of MERGING the table knows no way back: it is recorded, and GitHub is asked.
-        let word = if result == "failed" { "anomaly" } else { "applied" };
-        assert_eq!(ear.request(Method::POST, "/webhook/bot", &headers, body.as_bytes()).await.word, word, "{bot}");
+        // There is no transition out of MERGING for a failed merge: the event is recorded as an anomaly.
+        let outcome = if result == "failed" { "anomaly" } else { "applied" };
         assert_eq!(
-            ear.request(Method::POST, "/webhook/bot", &headers, body.as_bytes()).await.word,
+            harness.request(Method::POST, "/webhook/bot", &headers, body.as_bytes()).await.outcome,
+            outcome,
+            "{bot}"
+        );
+        assert_eq!(
+            harness.request(Method::POST, "/webhook/bot", &headers, body.as_bytes()).await.outcome,
             "duplicate_ignored"
         );
     }
-    assert!(ear.kinds(42).await.ends_with("POLICY_PASSED APPROVAL_GRANTED MERGE_ATTEMPTED MERGE_FAILED"));
+    assert!(harness.kinds(42).await.ends_with("POLICY_PASSED APPROVAL_GRANTED MERGE_ATTEMPTED MERGE_FAILED"));
 }
