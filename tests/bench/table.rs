@@ -30,7 +30,8 @@ impl Table {
         for size in sizes {
             let shown = format!("{:.2} MB ({:.2} MB unzipped)", mb(size.zipped), mb(size.bytes));
             let met = Some(size.zipped <= LIMIT_BYTES);
-            self.row(format!("{}, zipped", size.name), shown, String::new(), "≤ 4 MB", met);
+            let target = format!("≤ {:.0} MB", mb(LIMIT_BYTES));
+            self.row(format!("{}, zipped", size.name), shown, String::new(), &target, met);
         }
     }
 
