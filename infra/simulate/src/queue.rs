@@ -44,10 +44,10 @@ impl<K: Ord + Clone, T: Clone> SimulatedQueue<K, T> {
     /// Moves visible messages that were received too often to the dead letters, and returns them.
     pub fn bury(&mut self, now: Timestamp) -> Vec<SimulatedMessage<K, T>> {
         let visible = self.by_time.iter().take_while(|(at, _)| *at <= now).map(|(_, id)| id.clone());
-        let expired: Vec<K> = visible.filter(|id| self.messages[id].receives >= MAX_RECEIVES).collect();
-        let expired: Vec<_> = expired.iter().filter_map(|id| self.remove(id)).collect();
-        expired.iter().cloned().for_each(|message| self.put_dead(message));
-        expired
+        let exhausted: Vec<K> = visible.filter(|id| self.messages[id].receives >= MAX_RECEIVES).collect();
+        let exhausted: Vec<_> = exhausted.iter().filter_map(|id| self.remove(id)).collect();
+        exhausted.iter().cloned().for_each(|message| self.put_dead(message));
+        exhausted
     }
 
     /// Receives up to `most` visible messages and hides them until `hidden_until`.
