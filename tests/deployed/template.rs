@@ -247,8 +247,8 @@ fn timeouts_are_consistent() {
     let mapping = &property("CarBridgeFunction", "Events")["Commands"]["Properties"];
     assert!(mapping["ScalingConfig"]["MaximumConcurrency"].as_i64().unwrap() >= 2);
     assert_eq!(mapping["FunctionResponseTypes"], json!(["ReportBatchItemFailures"]));
-    // The Car Bridge's lease on a run must not expire while the function still runs.
-    assert!(bridge < 120, "a run is leased for two minutes");
+    // WORKER_LEASE: the lease on a run (6 min) must not expire while the function still runs.
+    assert!(bridge < 120, "the timeout must stay well below the lease on a run");
     // SNAPSHOT_RESERVE: a sweep reads no snapshots in its last minute.
     assert!(seconds("ReconcilerFunction", "Timeout") >= 120, "a sweep would have no time to read snapshots");
     assert!(seconds("WebhookFunction", "Timeout") <= 10, "GitHub waits 10 s for a response");
