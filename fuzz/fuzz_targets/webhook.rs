@@ -1,5 +1,5 @@
-//! Fuzzes the webhook parser: no headers and body may cause a panic in signature check, parsing or decision. The same fact applied twice must
-//! not be an anomaly.
+//! Fuzzes the webhook parser: no combination of headers and body may cause a panic in signature check, parsing or decision. The same fact
+//! applied twice must not be an anomaly.
 //!
 //! Depends on the webhook function without its feature `aws`, so the AWS SDK is not compiled.
 
@@ -7,19 +7,21 @@
 
 use std::sync::LazyLock;
 
-use domain::decide::{Outcome, decide};
+use domain::decide::{FactOutcome, decide};
 use domain::id::PrId;
 use domain::policy::Policies;
 use jiff::Timestamp;
 use libfuzzer_sys::fuzz_target;
-use webhook::github::{About, Delivery, Own, Reading, read};
-use webhook::signature::{Secrets, sign};
+use webhook::github::{BotIdentity, GithubDelivery, ParseOutcome, PrSelector, parse_delivery};
+use webhook::signature::{SenderSecrets, sign};
 
 static POLICIES: LazyLock<Policies> = LazyLock::new(|| {
-    Policies::parse("mode = 'act'\nours.branch_prefixes = ['c']\napprover_bot.logins = ['a']\nautomerge_bot.logins = ['a']")
-        .expect("valid configuration")
+    Policies::parse(
+        "mode = 'act'\nours.branch_prefixes = ['c']\napprover_bot.logins = ['a']\nautomerge_bot.logins = ['a']",
+    )
+    .expect("valid configuration")
 });
-static SECRETS: LazyLock<Secrets> = LazyLock::new(|| Secrets::parse("now,before").expect("valid secrets"));
+static SECRETS: LazyLock<SenderSecrets> = LazyLock::new(|| SenderSecrets::parse("now,before").expect("valid secrets"));
 
 fuzz_target!(|data: &[u8]| {
     // One line each for event, delivery id and signature, then the body.
@@ -29,22 +31,23 @@ fuzz_target!(|data: &[u8]| {
     let body = parts.next().unwrap_or_default();
     assert!(SECRETS.check_signature(body, Some(signature)).is_err(), "the fuzzer produced a valid signature");
     assert!(SECRETS.check_signature(body, Some(&sign("before", body))).is_ok());
-    let own = Own { app_id: Some(7), login: Some("s".to_owned()) };
-    let Reading::Told(told) = read(&Delivery { event, id, body }, &POLICIES, &own) else { return };
-    for command in &told.commands {
+    let bot = BotIdentity { app_id: Some(7), login: Some("s".to_owned()) };
+    let outcome = parse_delivery(&GithubDelivery { event, id, body }, &POLICIES, &bot);
+    let ParseOutcome::Parsed(parsed) = outcome else { return };
+    for command in &parsed.commands {
         assert!(command.command_id.as_str().starts_with(&format!("cmd:{id}#")));
     }
-    let Some(news) = told.news else { return };
-    let number = match &news.about {
-        About::Numbers(numbers) => *numbers.first().expect("at least one number"),
-        About::Head(_) | About::Base(_) => 1,
+    let Some(webhook_fact) = parsed.fact else { return };
+    let number = match &webhook_fact.selector {
+        PrSelector::Numbers(numbers) => *numbers.first().expect("at least one number"),
+        PrSelector::Head(_) | PrSelector::Base(_) => 1,
     };
-    let fact = news.fact(PrId::new(told.repo.clone(), number));
+    let fact = webhook_fact.fact(PrId::new(parsed.repo.clone(), number));
     let now: Timestamp = "2026-03-02T09:00:00Z".parse().expect("valid timestamp");
-    let policy = POLICIES.for_repo(&told.repo);
+    let policy = POLICIES.for_repo(&parsed.repo);
     let first = decide(policy, None, &fact, now);
     if let Some(record) = first.record {
         let second = decide(policy, Some(record), &fact, now);
-        assert_ne!(second.outcome, Outcome::Anomaly, "{}", second.reason);
+        assert_ne!(second.outcome, FactOutcome::Anomaly, "{}", second.reason);
     }
 });

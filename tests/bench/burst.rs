@@ -1,5 +1,5 @@
-//! A burst: as many webhooks as two cores take, doubled and shuffled, onto a database on a file, which is the local default's
-//! store; four processes work them off. Then the tables are read: nothing may be lost.
+//! Measures a burst: four processes handle webhooks, some of them duplicated and all shuffled, as fast as two cores allow, on a
+//! database file, which is the store of the local default. Afterwards the tables are checked: no event may be lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -12,15 +12,15 @@ use platform::{queries, schema};
 use serde_json::{Value, json};
 use tests::local_aws::{Dynoxide, Folder};
 
-use crate::lambda::{Function, work_off};
+use crate::lambda::{Function, invoke_all};
 use crate::payloads::{Delivery, delivery_id, examples};
 use crate::tables::Tables;
-use crate::webhooks::{Programs, Who, round};
+use crate::webhooks::{Program, Programs, round};
 
-/// How many processes work at once.
+/// The number of concurrent processes.
 const PROCESSES: usize = 4;
-/// What happens to each pull request of a burst.
-const LIFE: [&str; 5] = [
+/// The events of each pull request of a burst.
+const LIFECYCLE: [&str; 5] = [
     "pull_request.opened",
     "check_run.created",
     "check_run.completed",
@@ -28,7 +28,7 @@ const LIFE: [&str; 5] = [
     "pull_request.closed",
 ];
 
-/// How it went.
+/// The measurements of a burst.
 #[derive(Debug, Clone)]
 pub(crate) struct Burst {
     pub(crate) webhooks: usize,
@@ -49,17 +49,17 @@ impl Burst {
     }
 }
 
-/// Who is told what, when.
-struct Told {
+/// One webhook of a burst.
+struct BurstDelivery {
     number: u64,
     id: String,
     event: String,
 }
 
-/// Doubled every tenth time, and shuffled the same way each time.
-fn told(examples: &[Delivery], count: usize) -> Vec<Told> {
+/// The webhooks of a burst: the last tenth repeats earlier ones, and the shuffle is the same in each run.
+fn burst_deliveries(examples: &[Delivery], count: usize) -> Vec<BurstDelivery> {
     let find = |kind: &str| examples.iter().find(|example| example.kind == kind).expect("an example");
-    let life: Vec<Delivery> = LIFE.iter().map(|kind| find(kind).clone()).collect();
+    let lifecycle: Vec<Delivery> = LIFECYCLE.iter().map(|kind| find(kind).clone()).collect();
     let merged = |delivery: Delivery| {
         delivery
             .with("/pull_request/merged", json!(true))
@@ -69,49 +69,49 @@ fn told(examples: &[Delivery], count: usize) -> Vec<Told> {
     let distinct = count * 9 / 10;
     let mut all = Vec::new();
     for n in 0..count {
-        // The last tenth is what was sent before.
+        // The last tenth repeats earlier deliveries.
         let n = if n < distinct { n } else { (n - distinct) * 9 };
-        let (number, place) = ((n / LIFE.len()) as u64 + 1, n % LIFE.len());
-        let delivery = life[place].about(number);
-        let delivery = if place == LIFE.len() - 1 { merged(delivery) } else { delivery };
+        let (number, place) = ((n / LIFECYCLE.len()) as u64 + 1, n % LIFECYCLE.len());
+        let delivery = lifecycle[place].about(number);
+        let delivery = if place == LIFECYCLE.len() - 1 { merged(delivery) } else { delivery };
         let id = delivery_id(number, place);
-        all.push(Told { number, event: delivery.gateway_event(&id), id });
+        all.push(BurstDelivery { number, event: delivery.gateway_event(&id), id });
     }
     let mut seed = 0x2545_f491_4f6c_dd1d_u64;
     for n in (1..all.len()).rev() {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         all.swap(n, (seed >> 33) as usize % (n + 1));
     }
-    // What is not known to be ours is not listened to, and a sweep finds it later; so all are opened before the rest comes.
+    // Events of unknown pull requests are ignored until a sweep finds them, so all `opened` events come first.
     all.sort_by_key(|one| !one.id.ends_with(&format!("{:012x}", 0)));
     all
 }
 
-/// Lets so many come as fast as they can be taken.
-pub(crate) async fn burst(programs: &Programs, who: Who, count: usize) -> Burst {
+/// Runs a burst of `count` webhooks.
+pub(crate) async fn burst(programs: &Programs, program: Program, count: usize) -> Burst {
     let folder = Folder::new();
     let tables = Tables::new(Dynoxide::on_file(&folder.path().join("tables.db")).await).await;
-    let told = told(&examples(&programs.root), count);
-    let functions: Vec<Function> = (0..PROCESSES).map(|_| programs.start(who, &tables)).collect();
+    let deliveries = burst_deliveries(&examples(&programs.root), count);
+    let functions: Vec<Function> = (0..PROCESSES).map(|_| programs.start(program, &tables)).collect();
     let before: f64 = functions.iter().map(Function::cpu_ms).sum();
-    let events: Vec<String> = told.iter().map(|one| one.event.clone()).collect();
-    let began = Instant::now();
-    let working = tokio::task::spawn_blocking(move || work_off(functions, events));
-    let (functions, took) = working.await.expect("workers");
-    let seconds = began.elapsed().as_secs_f64();
+    let events: Vec<String> = deliveries.iter().map(|delivery| delivery.event.clone()).collect();
+    let started = Instant::now();
+    let invoking = tokio::task::spawn_blocking(move || invoke_all(functions, events));
+    let (functions, results) = invoking.await.expect("workers finish");
+    let seconds = started.elapsed().as_secs_f64();
     let cpu_ms = functions.iter().map(Function::cpu_ms).sum::<f64>() - before;
-    let mut times: Vec<f64> = took.iter().map(|(_, ms, _)| *ms).collect();
+    let mut times: Vec<f64> = results.iter().map(|(_, ms, _)| *ms).collect();
     times.sort_by(f64::total_cmp);
     let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
     let mut answers = BTreeMap::new();
-    for (_, _, answer) in &took {
-        assert_eq!(answer["statusCode"], 200, "{answer}");
-        *answers.entry(word(answer)).or_default() += 1;
+    for (_, _, response) in &results {
+        assert_eq!(response["statusCode"], 200, "{response}");
+        *answers.entry(status_of(response)).or_default() += 1;
     }
-    let lost = match who {
-        Who::Suture => lost(&tables, &told, &took).await,
-        // The peers' own tables are not judged: they have no rule that says what must be there.
-        Who::Probot | Who::Powertools => 0,
+    let lost = match program {
+        Program::Suture => count_lost(&tables, &deliveries, &results).await,
+        // The peers have no rule for the content of their tables, so theirs are not checked.
+        Program::Probot | Program::Powertools => 0,
     };
     Burst {
         webhooks: count,
@@ -124,29 +124,29 @@ pub(crate) async fn burst(programs: &Programs, who: Who, count: usize) -> Burst 
     }
 }
 
-fn word(answer: &Value) -> String {
-    let body: Value = serde_json::from_str(answer["body"].as_str().unwrap_or("null")).unwrap_or_default();
+fn status_of(response: &Value) -> String {
+    let body: Value = serde_json::from_str(response["body"].as_str().unwrap_or("null")).unwrap_or_default();
     body["status"].as_str().unwrap_or("ok").to_owned()
 }
 
-/// How much of what was acknowledged cannot be found: a delivery that is answered `applied` or `anomaly` is in the log, once, and
-/// each pull request of which everything was told has been merged.
-async fn lost(tables: &Tables, told: &[Told], took: &[(usize, f64, Value)]) -> usize {
+/// Counts lost deliveries: one answered `applied` or `anomaly` must be in the log exactly once, and a pull request whose `closed`
+/// event was delivered must be merged.
+async fn count_lost(tables: &Tables, deliveries: &[BurstDelivery], results: &[(usize, f64, Value)]) -> usize {
     let store = tables.store().await;
     let now = Timestamp::now();
     let mut recorded: BTreeMap<u64, BTreeSet<&str>> = BTreeMap::new();
-    let mut ends: BTreeSet<u64> = BTreeSet::new();
+    let mut closed: BTreeSet<u64> = BTreeSet::new();
     let mut lost = 0;
-    for (place, _, answer) in took {
-        let one = &told[*place];
-        if ["applied", "anomaly"].contains(&word(answer).as_str())
-            && !recorded.entry(one.number).or_default().insert(&one.id)
+    for (place, _, response) in results {
+        let delivery = &deliveries[*place];
+        if ["applied", "anomaly"].contains(&status_of(response).as_str())
+            && !recorded.entry(delivery.number).or_default().insert(&delivery.id)
         {
-            // Twice is as wrong as never.
+            // Applied twice is an error too.
             lost += 1;
         }
-        if one.id.ends_with(&format!("{:012x}", LIFE.len() - 1)) {
-            ends.insert(one.number);
+        if delivery.id.ends_with(&format!("{:012x}", LIFECYCLE.len() - 1)) {
+            closed.insert(delivery.number);
         }
     }
     for (number, ids) in &recorded {
@@ -154,7 +154,7 @@ async fn lost(tables: &Tables, told: &[Told], took: &[(usize, f64, Value)]) -> u
         let log = queries::events(&store, &pr, false, None, 100, now).await.expect("a store");
         let logged: BTreeSet<String> = log.entries.iter().map(|event| event.id.to_string()).collect();
         lost += ids.iter().filter(|id| !logged.contains(**id)).count();
-        if ends.contains(number) {
+        if closed.contains(number) {
             let key = schema::record_key(&pr);
             let row = store.get(&key, Timestamp::UNIX_EPOCH).await.expect("a store");
             let record =

@@ -1,5 +1,5 @@
-//! What one pull request's life costs on AWS, from opened to merged: once as it should be, once with a remedy. The pretended world
-//! plays it in its own time; requests and capacity units are those DynamoDB's stand-in says, messages are counted as they leave.
+//! Computes the AWS cost of one pull request from opened to merged, without and with a remedy. The fakes run in virtual time;
+//! dynoxide reports requests and capacity units, and published messages are counted.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -37,17 +37,17 @@ const PRICES: [(&str, f64); 8] = [
 ];
 /// A GB-second of Lambda on x86, in dollars.
 const GB_SECOND: f64 = 0.000_016_666_7;
-/// What an invocation is assumed to wait for each of its requests, in milliseconds, and what it computes.
+/// The assumed latency of each request of an invocation and its own computing time, in milliseconds.
 const MS_PER_REQUEST: f64 = 5.0;
 const MS_OF_ITS_OWN: f64 = 2.0;
 /// The memory of a function, in GB.
 const GB: f64 = 0.125;
-/// What a webhook's line in the log takes, in kilobytes.
+/// The size of a webhook's log line, in kilobytes.
 const LOG_KB: f64 = 0.5;
 
-/// What a life took.
+/// The resources that one pull request used.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Life {
+pub(crate) struct Lifecycle {
     pub(crate) name: &'static str,
     pub(crate) webhooks: u64,
     pub(crate) sweeps_that_saw_it: u64,
@@ -64,7 +64,7 @@ pub(crate) struct Life {
     by_function: [(u64, f64); 3],
 }
 
-impl Life {
+impl Lifecycle {
     pub(crate) fn json(&self) -> Value {
         json!({
             "name": self.name, "webhooks": self.webhooks, "sweeps_that_saw_it": self.sweeps_that_saw_it,
@@ -84,7 +84,7 @@ impl Life {
             read,
             invocations,
             self.webhooks as f64,
-            // Sent, received, deleted.
+            // Send, receive and delete.
             self.messages as f64 * 3.0,
             self.bus_events as f64,
             self.notices as f64,
@@ -96,18 +96,18 @@ impl Life {
     }
 }
 
-/// The whole of Suture on one table, in the world's time; each function has its own account of what it spends.
-struct Play {
+/// Suture on one table, in the fakes' time; each function has its own store and usage meter.
+struct CostRun {
     fakes: SharedFakes,
     publisher: RecordingPublisher,
     webhook: WebhookHandler<Arc<DynamoStore>, RecordingPublisher>,
     bridge: CarBridge<Arc<DynamoStore>, RecordingPublisher>,
     sweep: Reconciler<Arc<DynamoStore>, RecordingPublisher>,
     stores: [Arc<DynamoStore>; 3],
-    life: Life,
+    lifecycle: Lifecycle,
 }
 
-impl Play {
+impl CostRun {
     async fn new(name: &'static str, dynamo: &Dynoxide) -> Self {
         let settings = FakeSettings { secondary_limits: false, ..FakeSettings::default() };
         let policies = Policies::parse("mode = \"act\"\nsweep.inventory_every = 100000").expect("a configuration");
@@ -126,7 +126,7 @@ impl Play {
         ];
         let publisher = RecordingPublisher::new(&Arc::default(), &fakes);
         let store = |n: usize| Arc::clone(&stores[n]);
-        let outer = car_bridge::ExternalClients {
+        let clients = car_bridge::ExternalClients {
             github: github.clone(),
             jenkins: Some(jenkins.clone()),
             http: transport.github(&fakes),
@@ -141,24 +141,24 @@ impl Play {
                 access.senders,
                 MetricLog::writing_to(std::io::sink()),
             ),
-            bridge: CarBridge::new(Engine::new(store(1), publisher.clone(), policies.clone()), outer),
+            bridge: CarBridge::new(Engine::new(store(1), publisher.clone(), policies.clone()), clients),
             sweep: Reconciler::new(store(2), publisher.clone(), policies, github, Some(jenkins), clock, Vec::new()),
             fakes,
             publisher,
             stores,
-            life: Life { name, ..Life::default() },
+            lifecycle: Lifecycle { name, ..Lifecycle::default() },
         }
     }
 
     fn fakes(&self) -> MutexGuard<'_, Fakes> {
-        self.fakes.lock().expect("nobody panicked")
+        self.fakes.lock().expect("mutex not poisoned")
     }
 
-    /// Messages, bus events and notices that were published.
+    /// The numbers of published messages, bus events and notices.
     fn published(&self) -> [u64; 3] {
         let mut counts = [0; 3];
-        for parcel in self.publisher.sent() {
-            let place = match parcel.destination {
+        for message in self.publisher.sent() {
+            let place = match message.destination {
                 Destination::Queue { .. } => 0,
                 Destination::Bus { .. } => 1,
                 Destination::Notice(_) => 2,
@@ -176,7 +176,8 @@ impl Play {
         })
     }
 
-    async fn hear(&mut self) {
+    /// Delivers pending webhooks, then handles queue messages.
+    async fn deliver(&mut self) {
         let deliveries = self.fakes().take_webhooks();
         for delivery in deliveries {
             let mut request = Request::builder().method("POST").uri("/webhook/github");
@@ -185,23 +186,23 @@ impl Play {
             }
             let (parts, ()) = request.body(()).expect("a request").into_parts();
             let now = self.fakes().now();
-            let answer = self.webhook.handle(&parts, &delivery.body, now).await;
-            assert!(answer.status().is_success(), "{}", answer.body());
-            self.life.webhooks += 1;
+            let response = self.webhook.handle(&parts, &delivery.body, now).await;
+            assert!(response.status().is_success(), "{}", response.body());
+            self.lifecycle.webhooks += 1;
         }
         while let Some((id, body)) = self.publisher.take_message() {
             let handled = self.bridge.handle(&id, &body).await;
             assert!(handled.is_ok(), "{handled:?}");
-            self.life.bridge_calls += 1;
+            self.lifecycle.bridge_calls += 1;
         }
     }
 
-    /// A sweep as the schedule makes one each minute. Answers what it cost, and whether it had anything to do.
+    /// Runs a scheduled sweep. Returns its usage, and whether it had anything to do.
     async fn tick(&mut self) -> (Usage, bool) {
         let (before, now) = (self.stores[2].usage().usage(), self.fakes().now());
-        let wish = SweepTrigger::scheduled("sweep", now, format!("p{}", now.as_second()));
-        let swept = self.sweep.sweep(&wish, now + SignedDuration::from_mins(5)).await.expect("a sweep");
-        let SweepOutcome::Done(summary) = swept else { panic!("{swept:?}") };
+        let trigger = SweepTrigger::scheduled("sweep", now, format!("p{}", now.as_second()));
+        let outcome = self.sweep.sweep(&trigger, now + SignedDuration::from_mins(5)).await.expect("sweep succeeds");
+        let SweepOutcome::Done(summary) = outcome else { panic!("{outcome:?}") };
         let after = self.stores[2].usage().usage();
         let cost =
             Usage { requests: after.requests - before.requests, units: after.units - before.units, ..Usage::default() };
@@ -209,75 +210,75 @@ impl Play {
     }
 }
 
-/// What a sweep costs that finds nothing to do, and two lives.
-pub(crate) async fn lives() -> (Usage, Vec<Life>) {
+/// The usage of a sweep with nothing to do, and of two pull requests.
+pub(crate) async fn lifecycles() -> (Usage, Vec<Lifecycle>) {
     let dynamo = Dynoxide::in_memory().await;
-    let mut play = Play::new("idle", &dynamo).await;
-    play.tick().await;
-    play.fakes().advance(SignedDuration::from_mins(1));
-    let (idle, _) = play.tick().await;
-    let mut lives = Vec::new();
+    let mut run = CostRun::new("idle", &dynamo).await;
+    run.tick().await;
+    run.fakes().advance(SignedDuration::from_mins(1));
+    let (idle, _) = run.tick().await;
+    let mut lifecycles = Vec::new();
     for (name, fault) in [("opened to merged", None), ("with one heal", Some(Fault::JenkinsDeaf))] {
-        lives.push(live(&dynamo, name, fault).await);
+        lifecycles.push(run_lifecycle(&dynamo, name, fault).await);
     }
-    (idle, lives)
+    (idle, lifecycles)
 }
 
-async fn live(dynamo: &Dynoxide, name: &'static str, fault: Option<Fault>) -> Life {
-    let mut play = Play::new(name, dynamo).await;
-    // The first sweep takes the inventory; it is a deployment's, not a life's.
-    play.tick().await;
-    let (before, asked) = (play.spent(), play.fakes().requests());
-    let each = |play: &Play| play.stores.each_ref().map(|store| store.usage().usage());
-    let each_before = each(&play);
-    let pr = play.fakes().open_pr(NewPullRequest::default());
+async fn run_lifecycle(dynamo: &Dynoxide, name: &'static str, fault: Option<Fault>) -> Lifecycle {
+    let mut run = CostRun::new(name, dynamo).await;
+    // The first sweep takes the inventory, which is a cost of the deployment.
+    run.tick().await;
+    let (before, requests_before) = (run.spent(), run.fakes().requests());
+    let usage_of = |run: &CostRun| run.stores.each_ref().map(|store| store.usage().usage());
+    let usage_before = usage_of(&run);
+    let pr = run.fakes().open_pr(NewPullRequest::default());
     if let Some(fault) = fault {
-        play.fakes().force(fault, &pr);
+        run.fakes().force(fault, &pr);
     }
-    let opened_at = play.fakes().now();
+    let opened_at = run.fakes().now();
     let mut idle = Usage::default();
     for _ in 0..600 {
-        let minute = play.fakes().now() + SignedDuration::from_mins(1);
+        let minute = run.fakes().now() + SignedDuration::from_mins(1);
         loop {
-            play.hear().await;
-            let next = play.fakes().next_event_at().filter(|at| *at <= minute);
+            run.deliver().await;
+            let next = run.fakes().next_event_at().filter(|at| *at <= minute);
             let Some(at) = next else { break };
-            play.fakes().advance_to(at);
+            run.fakes().advance_to(at);
         }
-        play.fakes().advance_to(minute);
-        play.hear().await;
-        let (cost, worked) = play.tick().await;
+        run.fakes().advance_to(minute);
+        run.deliver().await;
+        let (cost, worked) = run.tick().await;
         if worked {
-            play.life.sweeps_that_saw_it += 1;
+            run.lifecycle.sweeps_that_saw_it += 1;
         } else {
             (idle.requests, idle.units) = (idle.requests + cost.requests, idle.units + cost.units);
         }
-        play.hear().await;
-        let ended = play.fakes().pull(&pr).is_some_and(|pull| pull.state != PullState::Open);
+        run.deliver().await;
+        let ended = run.fakes().pull(&pr).is_some_and(|pull| pull.state != PullState::Open);
         if ended {
             break;
         }
     }
-    let merged = play.fakes().pull(&pr).is_some_and(|pull| pull.state == PullState::Merged);
-    assert!(merged, "{name}: it was not merged in time");
-    let spent = play.spent();
-    let mut life = play.life.clone();
-    life.minutes = play.fakes().now().duration_since(opened_at).as_mins();
-    // Sweeps that found nothing are paid by the minute, not by the pull request.
-    life.store_requests = spent.requests - before.requests - idle.requests;
-    life.units = spent.units - before.units - idle.units;
-    [life.messages, life.bus_events, life.notices] = play.published();
-    life.github_requests = play.fakes().requests() - asked;
-    for (place, (then, now)) in each_before.iter().zip(each(&play)).enumerate() {
-        life.by_function[place] = (now.requests - then.requests, now.units - then.units);
+    let merged = run.fakes().pull(&pr).is_some_and(|pull| pull.state == PullState::Merged);
+    assert!(merged, "{name}: not merged in time");
+    let spent = run.spent();
+    let mut lifecycle = run.lifecycle.clone();
+    lifecycle.minutes = run.fakes().now().duration_since(opened_at).as_mins();
+    // Idle sweeps are a cost per minute, not per pull request.
+    lifecycle.store_requests = spent.requests - before.requests - idle.requests;
+    lifecycle.units = spent.units - before.units - idle.units;
+    [lifecycle.messages, lifecycle.bus_events, lifecycle.notices] = run.published();
+    lifecycle.github_requests = run.fakes().requests() - requests_before;
+    for (place, (then, now)) in usage_before.iter().zip(usage_of(&run)).enumerate() {
+        lifecycle.by_function[place] = (now.requests - then.requests, now.units - then.units);
     }
-    // Nearly all units are written ones; the few that are read are priced as if they were, which is too much.
-    let units = life.units;
-    life.price(units, 0.0);
-    life
+    // Nearly all units are write units; the few read units are priced as write units, which overestimates the cost.
+    let units = lifecycle.units;
+    lifecycle.price(units, 0.0);
+    lifecycle
 }
 
-/// What sweeping each minute costs in a month of 30 days, whatever is open.
+/// The cost of one idle sweep per minute for 30 days.
 pub(crate) fn idle_dollars_per_month(idle: &Usage) -> f64 {
     let sweeps = 30.0 * 24.0 * 60.0;
     let ms = MS_OF_ITS_OWN + idle.requests as f64 * MS_PER_REQUEST;
@@ -286,7 +287,7 @@ pub(crate) fn idle_dollars_per_month(idle: &Usage) -> f64 {
     sweeps * each
 }
 
-/// The prices, as they are assumed.
+/// The assumed prices.
 pub(crate) fn assumptions() -> Value {
     let prices: serde_json::Map<String, Value> =
         PRICES.iter().map(|(name, price)| ((*name).to_owned(), json!(price))).collect();

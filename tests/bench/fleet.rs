@@ -1,5 +1,5 @@
-//! What a sweep costs as the fleet grows: the release binary of the reconciler behind the Runtime API, with the tables, GitHub and
-//! Jenkins outside its process. One pull request in a hundred is stale, because Jenkins never heard of it.
+//! Measures a sweep for growing numbers of open pull requests: the release binary of the reconciler behind the Runtime API, with the
+//! tables, GitHub and Jenkins outside its process. One pull request in a hundred is stale, because Jenkins missed its webhook.
 
 use std::collections::HashMap;
 use std::process::Command;
@@ -32,7 +32,7 @@ use crate::tables::{Tables, requests};
 use crate::webhooks::{Programs, round};
 use crate::wire::{Counts, Server};
 
-/// What a sweep cost.
+/// The cost of a sweep.
 #[derive(Debug, Clone)]
 pub(crate) struct Cost {
     pub(crate) open: u64,
@@ -59,7 +59,7 @@ impl Cost {
     }
 }
 
-/// One sweep over a fleet of this size.
+/// Measures one sweep with this many open pull requests.
 pub(crate) async fn sweep(programs: &Programs, open: u64) -> Cost {
     let stale = (open / 100).max(1);
     let tables = Tables::new(Dynoxide::in_memory().await).await;
@@ -69,44 +69,44 @@ pub(crate) async fn sweep(programs: &Programs, open: u64) -> Cost {
         secondary_limits: false,
         rate_limit: 1_000_000,
         graphql_limit: 1_000_000,
-        // A token is given in the world's past and used in its present.
+        // A token is issued at the fakes' start time and used two hours later.
         token_secs: 24 * 3600,
         ..FakeSettings::default()
     };
-    let world = Arc::new(Mutex::new(Fakes::new(7, settings)));
-    let serving = fakes::serve(Arc::clone(&world)).await.expect("two ports");
-    let asked = Counts::default();
-    let (to_github, to_jenkins) = (asked.clone(), asked.clone());
-    let github = Server::relaying(&serving.github_url, move |_, _| to_github.add("GitHub", 1));
-    let jenkins = Server::relaying(&serving.jenkins_url, move |_, _| to_jenkins.add("Jenkins", 1));
-    // The first sweep of a deployment lists everything there is; here that is nothing yet.
+    let fakes = Arc::new(Mutex::new(Fakes::new(7, settings)));
+    let servers = fakes::serve(Arc::clone(&fakes)).await.expect("two free ports");
+    let external = Counts::default();
+    let (to_github, to_jenkins) = (external.clone(), external.clone());
+    let github = Server::relaying(&servers.github_url, move |_, _| to_github.add("GitHub", 1));
+    let jenkins = Server::relaying(&servers.jenkins_url, move |_, _| to_jenkins.add("Jenkins", 1));
+    // The first sweep of a deployment lists all open pull requests; here there are none yet.
     let mut reconciler = start(programs, &tables, &github, &jenkins);
     sweep_once(&mut reconciler, false);
-    stuck(programs, &tables, &world, stale, now).await;
-    fresh(&tables, open - stale, now).await;
-    // GitHub works out whether something can be merged when it is first asked. These were opened two hours ago, so somebody has
-    // asked: a sweep that only looks.
-    let time = Time::passing(&world);
+    open_stale(programs, &tables, &fakes, stale, now).await;
+    open_fresh(&tables, open - stale, now).await;
+    // GitHub computes mergeability at the first request. These pull requests were opened two hours ago, so a dry run makes that
+    // request first.
+    let clock = ClockThread::start(&fakes);
     sweep_once(&mut reconciler, true);
     tables.counts.take();
-    asked.take();
+    external.take();
     let before = reconciler.cpu_ms();
-    let summary = swept(&mut reconciler, &json!({"schedule": "sweep", "slot": now}));
+    let summary = invoke_sweep(&mut reconciler, &json!({"schedule": "sweep", "slot": now}));
     let cpu_ms = reconciler.cpu_ms() - before;
-    let (counts, asked) = (tables.counts.take(), asked.take());
+    let (counts, external) = (tables.counts.take(), external.take());
     assert_eq!(summary["verified"].as_u64(), Some(stale), "{summary}");
     let per = |count: u64| count as f64 / stale as f64;
     let remedies: u64 =
         summary["dispatched"].as_object().into_iter().flat_map(|all| all.values()).filter_map(Value::as_u64).sum();
-    assert_eq!(remedies, stale, "each stale one gets its remedy: {summary}");
-    drop(time);
-    serving.stop().await;
+    assert_eq!(remedies, stale, "each stale pull request gets a remedy: {summary}");
+    drop(clock);
+    servers.stop().await;
     Cost {
         open,
         stale,
         index_entries: per(counts.get("due entries").copied().unwrap_or(0)),
-        github_requests: per(asked.get("GitHub").copied().unwrap_or(0)),
-        jenkins_requests: per(asked.get("Jenkins").copied().unwrap_or(0)),
+        github_requests: per(external.get("GitHub").copied().unwrap_or(0)),
+        jenkins_requests: per(external.get("Jenkins").copied().unwrap_or(0)),
         store_requests: per(requests(&counts) + counts.get("counter").copied().unwrap_or(0)),
         cpu_ms: cpu_ms / stale as f64,
         sweep_cpu_ms: cpu_ms,
@@ -129,51 +129,54 @@ fn start(programs: &Programs, tables: &Tables, github: &Server, jenkins: &Server
     Function::start(command.envs(tables.environment()))
 }
 
-/// A key made for this run; the pretended GitHub believes any.
+/// A key generated for this run; the fake GitHub accepts any.
 fn private_key() -> String {
     let key = KeyPair::generate(KeySize::Rsa2048).expect("a key");
     let der: Pkcs8V1Der<'_> = key.as_der().expect("a key");
     format!("-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n", BASE64_STANDARD.encode(der.as_ref()))
 }
 
-/// The world's time passes as ours does, until this is dropped.
-struct Time(Arc<AtomicBool>);
+/// Advances the fakes' clock in real time until dropped.
+struct ClockThread(Arc<AtomicBool>);
 
-impl Time {
-    fn passing(world: &Arc<Mutex<Fakes>>) -> Self {
-        let (world, over) = (Arc::clone(world), Arc::new(AtomicBool::new(false)));
-        let time = Self(Arc::clone(&over));
+impl ClockThread {
+    fn start(fakes: &Arc<Mutex<Fakes>>) -> Self {
+        let (fakes, stopped) = (Arc::clone(fakes), Arc::new(AtomicBool::new(false)));
+        let thread = Self(Arc::clone(&stopped));
         std::thread::spawn(move || {
-            while !over.load(Ordering::SeqCst) {
-                world.lock().expect("nobody panicked").advance_to(Timestamp::now());
+            while !stopped.load(Ordering::SeqCst) {
+                fakes.lock().expect("mutex not poisoned").advance_to(Timestamp::now());
                 std::thread::sleep(Duration::from_millis(200));
             }
         });
-        time
+        thread
     }
 }
 
-impl Drop for Time {
+impl Drop for ClockThread {
     fn drop(&mut self) {
         self.0.store(true, Ordering::SeqCst);
     }
 }
 
-/// A sweep that somebody asks for: unlike the schedule's, it always lists what is open.
+/// Runs a requested sweep: unlike a scheduled one, it always lists the open pull requests.
 fn sweep_once(reconciler: &mut Function, dry_run: bool) -> Value {
     let id = format!("bench-{}", Timestamp::now().as_nanosecond());
     let detail = json!({"dry_run": dry_run});
-    swept(reconciler, &json!({"id": id, "detail-type": "ReconcileRequested", "source": "suture", "detail": detail}))
+    invoke_sweep(
+        reconciler,
+        &json!({"id": id, "detail-type": "ReconcileRequested", "source": "suture", "detail": detail}),
+    )
 }
 
-fn swept(reconciler: &mut Function, event: &Value) -> Value {
-    let answer = reconciler.invoke(&event.to_string());
-    assert_eq!(answer["status"], "completed", "{answer}: {}", reconciler.output());
-    answer["summary"].clone()
+fn invoke_sweep(reconciler: &mut Function, event: &Value) -> Value {
+    let response = reconciler.invoke(&event.to_string());
+    assert_eq!(response["status"], "completed", "{response}: {}", reconciler.output());
+    response["summary"].clone()
 }
 
-/// Pull requests that Jenkins never heard of, opened two hours ago; Suture has heard everything there was to hear.
-async fn stuck(programs: &Programs, tables: &Tables, world: &Mutex<Fakes>, count: u64, now: Timestamp) {
+/// Opens pull requests two hours ago whose webhooks Jenkins missed; Suture received all of its webhooks.
+async fn open_stale(programs: &Programs, tables: &Tables, fakes: &Mutex<Fakes>, count: u64, now: Timestamp) {
     let text = std::fs::read_to_string(programs.root.join("tests/bench/suture.toml")).expect("a configuration");
     let policies = Policies::parse(&text).expect("a configuration");
     let secrets = SenderSecrets::parse(&FakeSettings::default().webhook_secret).expect("a secret");
@@ -187,24 +190,24 @@ async fn stuck(programs: &Programs, tables: &Tables, world: &Mutex<Fakes>, count
         senders,
         log,
     );
-    let look = || world.lock().expect("nobody panicked");
+    let locked = || fakes.lock().expect("mutex not poisoned");
     for _ in 0..count {
-        let pr = look().open_pr(NewPullRequest::default());
-        look().force(Fault::JenkinsDeaf, &pr);
+        let pr = locked().open_pr(NewPullRequest::default());
+        locked().force(Fault::JenkinsDeaf, &pr);
     }
     loop {
-        let next = look().next_event_at().filter(|at| *at <= now);
-        look().advance_to(next.unwrap_or(now));
-        let deliveries = look().take_webhooks();
+        let next = locked().next_event_at().filter(|at| *at <= now);
+        locked().advance_to(next.unwrap_or(now));
+        let deliveries = locked().take_webhooks();
         for delivery in deliveries {
             let mut request = Request::builder().method("POST").uri("/webhook/github");
             for (name, value) in &delivery.headers {
                 request = request.header(name, value);
             }
             let (parts, ()) = request.body(()).expect("a request").into_parts();
-            let at = look().now();
-            let answer = webhook.handle(&parts, &delivery.body, at).await;
-            assert!(answer.status().is_success(), "{}", answer.body());
+            let at = locked().now();
+            let response = webhook.handle(&parts, &delivery.body, at).await;
+            assert!(response.status().is_success(), "{}", response.body());
         }
         if next.is_none() {
             return;
@@ -212,14 +215,14 @@ async fn stuck(programs: &Programs, tables: &Tables, world: &Mutex<Fakes>, count
     }
 }
 
-/// Pull requests that were opened a moment ago: their records as the engine writes them, put into the table in bulk.
-async fn fresh(tables: &Tables, count: u64, now: Timestamp) {
+/// Opens pull requests just now: writes the engine's records to the table in bulk.
+async fn open_fresh(tables: &Tables, count: u64, now: Timestamp) {
     let direct = client(tables.dynamo.endpoint());
     let numbers: Vec<u64> = (1..=count).collect();
-    for some in numbers.chunks(25) {
+    for chunk in numbers.chunks(25) {
         let engine = Engine::new(MemoryStore::new(), RecordingPublisher::default(), tests::acting());
         let mut puts = Vec::new();
-        for number in some {
+        for number in chunk {
             let pr: PrId = format!("acme/busy#{number}").parse().expect("a pull request");
             let opened = tests::opened(&pr, format!("d{number}"), now);
             let applied = engine.apply(&opened, now).await.expect("a store");
@@ -233,7 +236,7 @@ async fn fresh(tables: &Tables, count: u64, now: Timestamp) {
     }
 }
 
-/// What grows and what does not, drawn: cost per stale pull request over the size of the fleet.
+/// An SVG plot of the cost per stale pull request over the number of open ones.
 pub(crate) fn plot(costs: &[Cost]) -> String {
     let (width, height, left, top, row) = (760.0, 470.0, 190.0, 56.0, 96.0);
     let x = |open: u64| left + ((open as f64).log10() - 2.0) / 3.0 * (width - left - 60.0);

@@ -1,5 +1,5 @@
-//! Instructions per webhook, counted by callgrind on the release build of the function without a network. What is counted is the
-//! difference between many and few webhooks, so starting costs nothing here. They do not depend on what else the machine does.
+//! Counts instructions per webhook with callgrind, on the release build of the function without a network. The count is the
+//! difference between many and few webhooks, so the start of the process does not matter, nor does the load of the machine.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,25 +13,25 @@ use webhook::signature::sign;
 
 use crate::payloads::{Delivery, SECRET, delivery_id, examples};
 
-/// Parsing, deciding and writing rows may take this many, on average over all examples.
+/// The limit for parsing, deciding and writing rows, as an average over all examples.
 pub(crate) const LIMIT: u64 = 400_000;
-/// What the limit is for. Kinds that are written down take more, those that are ignored less.
+/// The name of the limited count. Recorded kinds of events need more, ignored ones less.
 pub(crate) const LIMITED: &str = "all 51: the rest";
-/// More than this above what is recorded fails the check.
+/// A count above this multiple of the recorded one fails the check.
 const TOLERANCE: f64 = 1.05;
-/// Kinds that are counted by themselves.
+/// Kinds of events that are counted separately.
 const KINDS: [&str; 5] =
     ["pull_request.opened", "check_run.created", "check_run.completed", "check_suite.completed", "pull_request.closed"];
 
-/// Instructions per webhook by what is counted; `signature` in a name is the HMAC alone.
+/// Instructions per webhook by name; `signature` in a name means the HMAC alone.
 pub(crate) type Instructions = BTreeMap<String, u64>;
 
-/// Counts, for a mix of all examples and for some kinds.
+/// Counts instructions for a mix of all examples and for some kinds.
 pub(crate) fn count(root: &Path, release: &Path) -> Instructions {
     let examples = examples(root);
     let folder = Folder::new();
     let mut counted = Instructions::new();
-    // Each kind gets pull requests that are open, but for `opened` itself.
+    // Each kind is measured on open pull requests, except `opened` itself.
     let mut lists: Vec<(String, Vec<Delivery>, bool)> = vec![("all 51".to_owned(), examples.clone(), false)];
     for kind in KINDS {
         let one = examples.iter().find(|example| example.kind == kind).expect("an example");
@@ -70,7 +70,7 @@ fn line(delivery: &Delivery, round: u64, place: usize) -> String {
     format!("{}\n", json!({"event": delivery.event(), "id": id, "signature": signature, "body": body}))
 }
 
-/// What callgrind counts of one run.
+/// The instruction count of one run.
 fn instructions(release: &Path, file: &Path, what: &str, count: usize) -> u64 {
     let out = file.with_extension("callgrind");
     let run = Command::new("valgrind")
@@ -80,15 +80,15 @@ fn instructions(release: &Path, file: &Path, what: &str, count: usize) -> u64 {
         .args([what, &count.to_string(), SECRET])
         .output()
         .expect("valgrind: on Debian, apt-get install valgrind");
-    let said = String::from_utf8_lossy(&run.stderr).into_owned();
-    assert_eq!(String::from_utf8_lossy(&run.stdout).trim(), count.to_string(), "not all were taken: {said}");
-    let collected = said.lines().find_map(|line| line.split("Collected : ").nth(1));
+    let log = String::from_utf8_lossy(&run.stderr).into_owned();
+    assert_eq!(String::from_utf8_lossy(&run.stdout).trim(), count.to_string(), "not all webhooks succeeded: {log}");
+    let collected = log.lines().find_map(|line| line.split("Collected : ").nth(1));
     collected
         .and_then(|number| number.trim().parse().ok())
-        .unwrap_or_else(|| panic!("valgrind counted nothing: {said}"))
+        .unwrap_or_else(|| panic!("no instruction count in valgrind's output: {log}"))
 }
 
-/// As it is recorded: a number and a name a line.
+/// The content of instructions.txt: one line per count, with its name.
 pub(crate) fn text(counted: &Instructions) -> String {
     let mut text = String::from(
         "# Instructions per webhook (callgrind, release build, valgrind's processor). Written by `scripts/bench`;\n\
@@ -100,30 +100,30 @@ pub(crate) fn text(counted: &Instructions) -> String {
     text
 }
 
-/// What is recorded.
+/// The recorded counts.
 pub(crate) fn recorded(root: &Path) -> Instructions {
     let text = fs::read_to_string(root.join("tests/bench/instructions.txt")).unwrap_or_default();
     let lines = text.lines().filter_map(|line| line.trim().split_once("  "));
     lines.filter_map(|(count, name)| Some((name.trim().to_owned(), count.parse().ok()?))).collect()
 }
 
-/// What is too much, in sentences.
-pub(crate) fn complaints(counted: &Instructions, recorded: &Instructions) -> Vec<String> {
-    let mut complaints = Vec::new();
+/// The counts that exceed the limit or the recorded count.
+pub(crate) fn failures(counted: &Instructions, recorded: &Instructions) -> Vec<String> {
+    let mut failures = Vec::new();
     for (name, &now) in counted.iter().filter(|(name, _)| name.ends_with("the rest")) {
         if name == LIMITED && now > LIMIT {
-            complaints.push(format!("{name}: {now} instructions, {LIMIT} are allowed"));
+            failures.push(format!("{name}: {now} instructions, the limit is {LIMIT}"));
         }
         match recorded.get(name) {
             Some(&then) if now as f64 > then as f64 * TOLERANCE => {
-                complaints.push(format!(
-                    "{name}: {now} instructions, {then} are recorded: find out why, or record them anew with \
+                failures.push(format!(
+                    "{name}: {now} instructions, {then} recorded: find the cause, or record the new count with \
                      scripts/bench --record-instructions"
                 ));
             }
             Some(_) => {}
-            None => complaints.push(format!("{name} is not recorded: scripts/bench --record-instructions")),
+            None => failures.push(format!("{name} has no recorded count: run scripts/bench --record-instructions")),
         }
     }
-    complaints
+    failures
 }

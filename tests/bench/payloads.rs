@@ -1,5 +1,5 @@
-//! What is delivered: the payloads GitHub's own libraries are tested with, made to speak of another pull request in each round,
-//! so that none is a repetition, and wrapped as API Gateway does.
+//! The webhooks of the benchmarks: the example payloads of GitHub's own libraries, with a different pull request in each round so that
+//! none is a duplicate, in API Gateway's event format.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,15 +7,15 @@ use std::process::Command;
 use serde_json::{Value, json};
 use webhook::signature::sign;
 
-/// GitHub's secret, for all functions.
+/// The webhook secret of all programs.
 pub(crate) const SECRET: &str = "a secret of the benchmarks";
-/// What is delivered, in the order of the examples, but for endings, which come last.
+/// The delivered events.
 const EVENTS: [&str; 4] = ["pull_request", "check_run", "check_suite", "pull_request_review"];
 
-/// Something to deliver.
+/// A webhook.
 #[derive(Debug, Clone)]
 pub(crate) struct Delivery {
-    /// `pull_request.opened`.
+    /// Event and action, such as `pull_request.opened`.
     pub(crate) kind: String,
     event: String,
     payload: Value,
@@ -46,7 +46,7 @@ pub(crate) fn examples(root: &Path) -> Vec<Delivery> {
 }
 
 impl Delivery {
-    /// Speaks of the pull request of this number, whose head belongs to it alone.
+    /// The same webhook for the pull request with this number, which has its own head.
     pub(crate) fn about(&self, number: u64) -> Self {
         let mut delivery = self.clone();
         let sha = head(number);
@@ -65,13 +65,13 @@ impl Delivery {
         delivery
     }
 
-    /// With another value at a JSON pointer, if there is one.
+    /// Replaces the value at a JSON pointer, if it exists.
     pub(crate) fn with(mut self, pointer: &str, value: Value) -> Self {
         set(&mut self.payload, pointer, value);
         self
     }
 
-    /// What is signed and sent.
+    /// The signed request body.
     pub(crate) fn body(&self) -> String {
         self.payload.to_string()
     }
@@ -80,7 +80,7 @@ impl Delivery {
         &self.event
     }
 
-    /// The event that API Gateway makes of it, version 2 of its payload.
+    /// The API Gateway event of this webhook, in payload format 2.0.
     pub(crate) fn gateway_event(&self, id: &str) -> String {
         let body = self.body();
         let signature = sign(SECRET, body.as_bytes());
@@ -88,7 +88,7 @@ impl Delivery {
     }
 }
 
-/// A head for each pull request.
+/// The head of a pull request.
 pub(crate) fn head(number: u64) -> String {
     format!("{:040x}", u128::from(number) * 0x9e37_79b9_7f4a_7c15_f39c)
 }
@@ -99,7 +99,7 @@ fn set(payload: &mut Value, pointer: &str, value: Value) {
     }
 }
 
-/// What API Gateway makes of a request.
+/// The API Gateway event of a request.
 pub(crate) fn gateway_event(event: &str, id: &str, signature: &str, body: &str) -> String {
     json!({
         "version": "2.0", "routeKey": "POST /webhook/github", "rawPath": "/webhook/github", "rawQueryString": "",
@@ -123,7 +123,7 @@ pub(crate) fn gateway_event(event: &str, id: &str, signature: &str, body: &str) 
     .to_string()
 }
 
-/// A delivery id of GitHub's form.
+/// A delivery id in GitHub's format.
 pub(crate) fn delivery_id(round: u64, place: usize) -> String {
     format!("{:08x}-cc78-11e3-81ab-{place:012x}", round)
 }

@@ -1,4 +1,4 @@
-//! How large the functions are, as they are uploaded: each binary alone in a zip.
+//! The upload size of each function: its binary in a zip file.
 
 use std::path::Path;
 
@@ -20,13 +20,13 @@ impl Size {
     }
 }
 
-/// Weighs all four.
-pub(crate) fn weigh(release: &Path) -> Vec<Size> {
-    FUNCTIONS.iter().map(|name| weigh_one(release, name)).collect()
+/// Measures all four functions.
+pub(crate) fn measure_all(release: &Path) -> Vec<Size> {
+    FUNCTIONS.iter().map(|name| measure_one(release, name)).collect()
 }
 
-fn weigh_one(release: &Path, name: &'static str) -> Size {
+fn measure_one(release: &Path, name: &'static str) -> Size {
     let binary = release.join(name);
-    let bytes = std::fs::metadata(&binary).unwrap_or_else(|_| panic!("{} is not there", binary.display())).len();
+    let bytes = std::fs::metadata(&binary).unwrap_or_else(|_| panic!("{} does not exist", binary.display())).len();
     Size { name, bytes, zipped: zipped_bytes(&binary) }
 }

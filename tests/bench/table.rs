@@ -3,34 +3,35 @@
 use platform::store::Usage;
 
 use crate::burst::Burst;
-use crate::cost::Life;
+use crate::cost::Lifecycle;
 use crate::fleet::{Cost, thousands};
 use crate::instructions::{Instructions, LIMIT, LIMITED};
 use crate::sizes::{LIMIT_BYTES, Size};
 use crate::webhooks::Figures;
 
-/// Rows in the making.
+/// The rows of the table.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     rows: Vec<[String; 5]>,
 }
 
 impl Table {
-    /// `held` is `None` where nothing must hold.
-    fn row(&mut self, what: impl Into<String>, suture: String, beside: String, target: &str, held: Option<bool>) {
-        let held = match held {
+    /// `met` is `None` if there is no target.
+    fn row(&mut self, what: impl Into<String>, suture: String, beside: String, target: &str, met: Option<bool>) {
+        let met = match met {
             Some(true) => "yes",
             Some(false) => "NO",
             None => "",
         };
-        self.rows.push([what.into(), suture, beside, target.to_owned(), held.to_owned()]);
+        self.rows.push([what.into(), suture, beside, target.to_owned(), met.to_owned()]);
     }
 
     pub(crate) fn sizes(&mut self, sizes: &[Size]) {
         for size in sizes {
             let shown = format!("{:.2} MB ({:.2} MB unzipped)", mb(size.zipped), mb(size.bytes));
-            let held = Some(size.zipped <= LIMIT_BYTES);
-            self.row(format!("{}, zipped", size.name), shown, String::new(), "≤ 4 MB", held);
+            let met = Some(size.zipped <= LIMIT_BYTES);
+            let target = format!("≤ {:.0} MB", mb(LIMIT_BYTES));
+            self.row(format!("{}, zipped", size.name), shown, String::new(), &target, met);
         }
     }
 
@@ -44,12 +45,12 @@ impl Table {
                 show(second),
                 second / ours
             );
-            let (target, held) = match share {
+            let (target, met) = match share {
                 Some((share, true)) => (format!("≤ 1/{share} of each"), Some(ours * share <= first.min(second))),
                 Some((share, false)) => (format!("≤ 1/{share} of Probot"), Some(ours * share <= first)),
                 None => (String::new(), None),
             };
-            self.row(what, format!("{}{unit}", show(ours)), beside, &target, held);
+            self.row(what, format!("{}{unit}", show(ours)), beside, &target, met);
         };
         one("start, CPU", |f| f.init_ms, " ms", Some((20.0, false)));
         one("first webhook, CPU", |f| f.first_ms, " ms", None);
@@ -61,19 +62,19 @@ impl Table {
         let shown = format!("{}", suture.most_requests);
         let beside = format!("Probot {}, Powertools {}", probot.most_requests, powertools.most_requests);
         self.row("most requests of one webhook", shown, beside, "≤ 2", Some(suture.most_requests <= 2));
-        let apart = format!("{} + {}", show(suture.counter), show(suture.sha_rows));
-        let held = Some(suture.counter <= 1.0 && suture.sha_rows <= 1.0);
-        self.row("and the shared counter + the SHA row", apart, String::new(), "≤ 1 + 1", held);
+        let separate = format!("{} + {}", show(suture.counter), show(suture.sha_rows));
+        let met = Some(suture.counter <= 1.0 && suture.sha_rows <= 1.0);
+        self.row("and the shared counter + the SHA row", separate, String::new(), "≤ 1 + 1", met);
         let bytes = |f: &Figures| thousands(f.rejected_bytes.round() as u64);
         let beside = format!("Probot {}, Powertools {}", bytes(probot), bytes(powertools));
-        let held = Some(suture.rejected_bytes <= 300.0);
-        self.row("bytes of log per rejected webhook", bytes(suture), beside, "≤ 300", held);
+        let met = Some(suture.rejected_bytes <= 300.0);
+        self.row("bytes of log per rejected webhook", bytes(suture), beside, "≤ 300", met);
     }
 
     pub(crate) fn instructions(&mut self, counted: &Instructions) {
         for (name, &count) in counted {
-            let (target, held) = if name == LIMITED { ("≤ 400,000", Some(count <= LIMIT)) } else { ("", None) };
-            self.row(format!("instructions, {name}"), thousands(count), String::new(), target, held);
+            let (target, met) = if name == LIMITED { ("≤ 400,000", Some(count <= LIMIT)) } else { ("", None) };
+            self.row(format!("instructions, {name}"), thousands(count), String::new(), target, met);
         }
     }
 
@@ -88,13 +89,13 @@ impl Table {
                 "≤ 1.05",
                 Some(entries <= 1.05),
             );
-            let asked = cost.github_requests;
-            // One page holds 25: below that, one request is the least there is.
-            let held = (cost.stale >= 25).then_some(asked <= 0.04);
-            self.row(format!("{of}: GitHub requests per stale"), show(asked), String::new(), "≤ 0.04", held);
+            let requests = cost.github_requests;
+            // A page holds 25 pull requests; below that, one request is the minimum.
+            let met = (cost.stale >= 25).then_some(requests <= 0.04);
+            self.row(format!("{of}: GitHub requests per stale"), show(requests), String::new(), "≤ 0.04", met);
             let cpu = format!("{} ms", show(cost.cpu_ms));
-            let requests = format!("{} requests to the store each", show(cost.store_requests));
-            self.row(format!("{of}: CPU per stale"), cpu, requests, "", None);
+            let store_requests = format!("{} requests to the store each", show(cost.store_requests));
+            self.row(format!("{of}: CPU per stale"), cpu, store_requests, "", None);
             let peak = format!("{} MB", show(cost.peak_mb));
             self.row(format!("{of}: peak memory"), peak, String::new(), "≤ 128 MB", Some(cost.peak_mb <= 128.0));
         }
@@ -110,14 +111,18 @@ impl Table {
         self.row(format!("{of}: lost"), suture.lost.to_string(), String::new(), "0", Some(suture.lost == 0));
     }
 
-    pub(crate) fn costs(&mut self, lives: &[Life], idle: &Usage, monthly: f64) {
-        for life in lives {
+    pub(crate) fn costs(&mut self, lifecycles: &[Lifecycle], idle: &Usage, monthly: f64) {
+        for lifecycle in lifecycles {
             let shown = format!(
                 "{} webhooks, {} requests to the store, {:.1} units, {} sweeps saw it, {} to GitHub and Jenkins",
-                life.webhooks, life.store_requests, life.units, life.sweeps_that_saw_it, life.github_requests
+                lifecycle.webhooks,
+                lifecycle.store_requests,
+                lifecycle.units,
+                lifecycle.sweeps_that_saw_it,
+                lifecycle.github_requests
             );
-            let money = format!("${:.2} per million webhooks", life.dollars_per_million);
-            self.row(format!("a pull request, {} ({} min)", life.name, life.minutes), shown, money, "", None);
+            let money = format!("${:.2} per million webhooks", lifecycle.dollars_per_million);
+            self.row(format!("a pull request, {} ({} min)", lifecycle.name, lifecycle.minutes), shown, money, "", None);
         }
         let shown = format!("{} requests, {:.1} units", idle.requests, idle.units);
         self.row("a sweep with nothing due", shown, format!("${monthly:.2} a month, every minute"), "", None);

@@ -1,5 +1,5 @@
-//! DynamoDB for all functions alike: dynoxide, behind a relay that counts requests by what they are for. What it takes of the
-//! processor is not the functions', and is not counted. Beside it SQS, EventBridge and SNS, which take everything.
+//! The AWS services of all measured programs: dynoxide as DynamoDB, behind a relay that counts requests by operation, and fakes of
+//! SQS, EventBridge and SNS that accept everything. Their CPU time is not counted.
 
 use std::collections::BTreeMap;
 
@@ -10,19 +10,19 @@ use platform::store::dynamo::tables::TableNames;
 use serde_json::{Value, json};
 use tests::local_aws::{Dynoxide, client};
 
-use crate::wire::{Answer, Counts, Letter, Server};
+use crate::wire::{Counts, HttpMessage, HttpResponse, Server};
 
-/// The tables, counted.
+/// The tables, with counted requests.
 #[derive(Debug)]
 pub(crate) struct Tables {
     pub(crate) dynamo: Dynoxide,
     relay: Server,
-    elsewhere: Server,
+    messaging: Server,
     pub(crate) counts: Counts,
     pub(crate) names: TableNames,
 }
 
-/// The tables the peers keep.
+/// The tables of the peers.
 pub(crate) const PEER_TABLES: [(&str, &str); 3] = [
     ("DELIVERIES_TABLE", "peer-deliveries"),
     ("STATE_TABLE", "peer-state-table"),
@@ -30,7 +30,7 @@ pub(crate) const PEER_TABLES: [(&str, &str); 3] = [
 ];
 
 impl Tables {
-    /// All tables, empty.
+    /// Creates all tables, empty.
     pub(crate) async fn new(dynamo: Dynoxide) -> Self {
         let counts = Counts::default();
         let names = TableNames { state: "suture-state".to_owned(), events: "suture-events".to_owned() };
@@ -40,31 +40,31 @@ impl Tables {
             create(&direct, table, keys).await;
         }
         let seen = counts.clone();
-        let relay = Server::relaying(dynamo.endpoint(), move |request, answer| count(&seen, request, answer));
+        let relay = Server::relaying(dynamo.endpoint(), move |request, response| count(&seen, request, response));
         let seen = counts.clone();
-        let elsewhere = Server::answering(move |request| {
-            let (name, answer) = take(&request);
+        let messaging = Server::responding(move |request| {
+            let (name, response) = accept(&request);
             seen.add(&name, 1);
-            answer
+            response
         });
-        Self { dynamo, relay, elsewhere, counts, names }
+        Self { dynamo, relay, messaging, counts, names }
     }
 
-    /// A store that is not counted.
+    /// A store whose requests are not counted.
     pub(crate) async fn store(&self) -> DynamoStore {
         self.dynamo.store_on(self.names.clone()).await
     }
 
-    /// What a function needs to find them.
+    /// The environment variables with the addresses of the services.
     pub(crate) fn environment(&self) -> Vec<(&'static str, String)> {
         vec![
             ("AWS_ENDPOINT_URL_DYNAMODB", self.relay.url()),
-            ("AWS_ENDPOINT_URL_SQS", self.elsewhere.url()),
-            ("AWS_ENDPOINT_URL_EVENTBRIDGE", self.elsewhere.url()),
-            ("AWS_ENDPOINT_URL_SNS", self.elsewhere.url()),
+            ("AWS_ENDPOINT_URL_SQS", self.messaging.url()),
+            ("AWS_ENDPOINT_URL_EVENTBRIDGE", self.messaging.url()),
+            ("AWS_ENDPOINT_URL_SNS", self.messaging.url()),
             ("SUTURE_STATE_TABLE", self.names.state.clone()),
             ("SUTURE_EVENTS_TABLE", self.names.events.clone()),
-            ("SUTURE_COMMAND_QUEUE_URL", format!("{}/123456789012/commands", self.elsewhere.url())),
+            ("SUTURE_COMMAND_QUEUE_URL", format!("{}/123456789012/commands", self.messaging.url())),
             ("SUTURE_EVENT_BUS", "suture".to_owned()),
             ("SUTURE_ALERTS_TOPIC_ARN", "arn:aws:sns:us-east-1:123456789012:alerts".to_owned()),
         ]
@@ -82,9 +82,9 @@ async fn create(client: &Client, table: &str, keys: &[&str]) {
     request.send().await.expect("a table");
 }
 
-/// Counts a request: the shared counter of a repository's minute and the row that leads from a commit to its pull request are
-/// counted apart.
-fn count(counts: &Counts, request: &Letter, answer: &Letter) {
+/// Counts a request by operation. The rate counter of a repository and the row that maps a commit to its pull request are counted
+/// separately.
+fn count(counts: &Counts, request: &HttpMessage, response: &HttpMessage) {
     let operation = request.header("x-amz-target").rsplit('.').next().unwrap_or("").to_owned();
     let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
     let key = body.pointer("/Key/pk/S").and_then(Value::as_str).unwrap_or("");
@@ -97,45 +97,45 @@ fn count(counts: &Counts, request: &Letter, answer: &Letter) {
     };
     counts.add(&name, 1);
     if name == "Query" {
-        let said: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        let result: Value = serde_json::from_slice(&response.body).unwrap_or_default();
         let index = body["IndexName"].as_str().unwrap_or("log");
-        counts.add(&format!("{index} entries"), said["Count"].as_u64().unwrap_or(0));
+        counts.add(&format!("{index} entries"), result["Count"].as_u64().unwrap_or(0));
     }
 }
 
-/// Takes what is sent to the queue, the bus or people, and says so.
-fn take(request: &Letter) -> (String, Answer) {
+/// Accepts a message to the queue, the bus or the topic. Returns the name of the service and the response.
+fn accept(request: &HttpMessage) -> (String, HttpResponse) {
     let target = request.header("x-amz-target");
     let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
     let entries = body["Entries"].as_array().cloned().unwrap_or_default();
     if target.ends_with("SendMessageBatch") {
-        let taken: Vec<Value> = entries
+        let accepted: Vec<Value> = entries
             .iter()
             .map(|entry| {
                 let digest = md5_of(entry["MessageBody"].as_str().unwrap_or(""));
                 json!({"Id": entry["Id"], "MessageId": "m", "MD5OfMessageBody": digest})
             })
             .collect();
-        let body = json!({"Successful": taken, "Failed": []}).to_string();
-        return ("SQS".to_owned(), Answer::new(200, "application/x-amz-json-1.0", body));
+        let body = json!({"Successful": accepted, "Failed": []}).to_string();
+        return ("SQS".to_owned(), HttpResponse::new(200, "application/x-amz-json-1.0", body));
     }
     if target.ends_with("PutEvents") {
-        let taken: Vec<Value> = entries.iter().map(|_| json!({"EventId": "e"})).collect();
-        let body = json!({"FailedEntryCount": 0, "Entries": taken}).to_string();
-        return ("EventBridge".to_owned(), Answer::new(200, "application/x-amz-json-1.1", body));
+        let accepted: Vec<Value> = entries.iter().map(|_| json!({"EventId": "e"})).collect();
+        let body = json!({"FailedEntryCount": 0, "Entries": accepted}).to_string();
+        return ("EventBridge".to_owned(), HttpResponse::new(200, "application/x-amz-json-1.1", body));
     }
     let xml = "<PublishResponse xmlns=\"http://sns.amazonaws.com/doc/2010-03-31/\"><PublishResult><MessageId>m</MessageId>\
                </PublishResult><ResponseMetadata><RequestId>r</RequestId></ResponseMetadata></PublishResponse>";
-    ("SNS".to_owned(), Answer::new(200, "text/xml", xml))
+    ("SNS".to_owned(), HttpResponse::new(200, "text/xml", xml))
 }
 
-/// The SDK does not compare it.
+/// A constant, because the SDK does not check the digest.
 fn md5_of(_: &str) -> &'static str {
     "d41d8cd98f00b204e9800998ecf8427e"
 }
 
-/// All but what is counted apart, entries included.
+/// The number of requests, without the separately counted ones and index entries.
 pub(crate) fn requests(counts: &BTreeMap<String, u64>) -> u64 {
-    let apart = |name: &str| name == "counter" || name == "SHA row" || name.ends_with(" entries");
-    counts.iter().filter(|(name, _)| !apart(name)).map(|(_, count)| count).sum()
+    let is_separate = |name: &str| name == "counter" || name == "SHA row" || name.ends_with(" entries");
+    counts.iter().filter(|(name, _)| !is_separate(name)).map(|(_, count)| count).sum()
 }

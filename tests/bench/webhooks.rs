@@ -1,5 +1,5 @@
-//! A webhook, cold and warm: Suture's release binary and the two peers, each behind the same Runtime API, on the same tables,
-//! with the same events. What a rejected one leaves in the log is measured here, too.
+//! Measures webhooks, cold and warm: Suture's release binary and the two peers, behind the same Runtime API, on the same tables, with
+//! the same events. Also measures the log bytes of a rejected webhook.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,15 +12,15 @@ use crate::lambda::Function;
 use crate::payloads::{Delivery, SECRET, delivery_id, examples, gateway_event};
 use crate::tables::{PEER_TABLES, Tables, requests};
 
-/// Whom we measure.
+/// The measured program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Who {
+pub(crate) enum Program {
     Suture,
     Probot,
     Powertools,
 }
 
-/// Where the programs are.
+/// The paths of the programs.
 #[derive(Debug, Clone)]
 pub(crate) struct Programs {
     pub(crate) root: PathBuf,
@@ -28,25 +28,25 @@ pub(crate) struct Programs {
     pub(crate) release: PathBuf,
     /// Probot's folder.
     pub(crate) probot: PathBuf,
-    /// The folder of Python's programs.
+    /// The folder with the Python interpreter.
     pub(crate) python: PathBuf,
 }
 
 impl Programs {
-    /// Suture's configuration for the benchmarks: the examples' author is ours, and nothing is put off.
+    /// Suture's configuration for the benchmarks: it handles the examples' author, and no limit delays anything.
     fn config(&self) -> PathBuf {
         self.root.join("tests/bench/suture.toml")
     }
 
-    /// A process of this kind on these tables.
-    pub(crate) fn start(&self, who: Who, tables: &Tables) -> Function {
-        let mut command = match who {
-            Who::Suture => {
+    /// Starts a process of this program on these tables.
+    pub(crate) fn start(&self, program: Program, tables: &Tables) -> Function {
+        let mut command = match program {
+            Program::Suture => {
                 let mut command = Command::new(self.release.join("webhook"));
                 command.env("SUTURE_CONFIG", self.config()).env("SUTURE_WEBHOOK_SECRET", SECRET);
                 command
             }
-            Who::Probot => {
+            Program::Probot => {
                 let mut command = Command::new("node");
                 command.arg(self.probot.join("loop.mjs")).current_dir(&self.probot);
                 command.env("NODE_ENV", "production").env("APP_ID", "1").env("WEBHOOK_SECRET", SECRET);
@@ -54,7 +54,7 @@ impl Programs {
                 command.env("LOG_FORMAT", "json").env("LOG_LEVEL", "info");
                 command
             }
-            Who::Powertools => {
+            Program::Powertools => {
                 let mut command = Command::new(self.python.join("python"));
                 command.arg(self.root.join("tests/bench/peers/loop.py"));
                 command.env("WEBHOOK_SECRET", SECRET).env("POWERTOOLS_LOG_LEVEL", "INFO");
@@ -65,13 +65,13 @@ impl Programs {
     }
 }
 
-/// What was measured of one.
+/// The measurements of one program.
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     pub(crate) init_ms: f64,
     pub(crate) first_ms: f64,
     pub(crate) warm_ms: f64,
-    /// Of the events that are recorded, the others left out.
+    /// Only events that are recorded.
     pub(crate) recorded_ms: f64,
     pub(crate) peak_mb: f64,
     pub(crate) threads: f64,
@@ -82,12 +82,12 @@ pub(crate) struct Figures {
     pub(crate) sha_rows: f64,
     pub(crate) rejected_bytes: f64,
     pub(crate) statuses: BTreeMap<String, u64>,
-    /// What each kind of event costs: the most requests, without what is counted apart.
+    /// The most requests per kind of event, without the separately counted ones.
     pub(crate) kinds: BTreeMap<String, u64>,
 }
 
 impl Figures {
-    /// The same, with times of another measurement where those are shorter.
+    /// Combines two measurements: the shorter times and the larger peak memory.
     pub(crate) fn or_less_disturbed(mut self, other: Self) -> Self {
         self.init_ms = self.init_ms.min(other.init_ms);
         self.first_ms = self.first_ms.min(other.first_ms);
@@ -113,26 +113,26 @@ pub(crate) fn round(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }
 
-/// Kinds that Suture writes down for a pull request that is as the examples say; the peers write all of these, too.
+/// Kinds of events that Suture records for the example pull request; the peers record them too.
 const RECORDED: [&str; 4] =
     ["pull_request.opened", "check_run.created", "check_run.completed", "pull_request.converted_to_draft"];
 
-/// Measures one: `cold` starts, then so many rounds of the 51 events.
-pub(crate) async fn measure(programs: &Programs, who: Who, cold: u32, rounds: u64) -> Figures {
+/// Measures one program: `cold` starts, then `rounds` rounds of the 51 events.
+pub(crate) async fn measure(programs: &Programs, program: Program, cold: u32, rounds: u64) -> Figures {
     let tables = Tables::new(Dynoxide::in_memory().await).await;
     let examples = examples(&programs.root);
     let mut figures = Figures::default();
-    // Starting is measured several times, since it is short; the smallest is the least disturbed.
+    // A start is short, so it is measured several times; the minimum is the least disturbed.
     (figures.init_ms, figures.first_ms) = (f64::MAX, f64::MAX);
     for n in 0..cold {
-        let mut function = programs.start(who, &tables);
+        let mut function = programs.start(program, &tables);
         let opened = examples[0].about(900_000 + u64::from(n)).gateway_event(&delivery_id(900_000, n as usize));
         function.invoke(&opened);
         figures.init_ms = figures.init_ms.min(function.init_ms);
         figures.first_ms = figures.first_ms.min(function.cpu_ms() - function.init_ms);
     }
-    let mut function = programs.start(who, &tables);
-    // Just-in-time compilers and caches get their time: two rounds are not counted.
+    let mut function = programs.start(program, &tables);
+    // Two uncounted rounds warm up just-in-time compilers and caches.
     warm_rounds(&mut function, &examples, 1, 2);
     tables.counts.take();
     by_kind(&mut function, &tables, &examples, &mut figures);
@@ -152,7 +152,7 @@ pub(crate) async fn measure(programs: &Programs, who: Who, cold: u32, rounds: u6
     figures
 }
 
-/// So many rounds, each about a pull request of its own. Answers what was answered how often.
+/// Runs `rounds` rounds, each for its own pull request. Returns how often each status was returned.
 fn warm_rounds(function: &mut Function, examples: &[Delivery], first: u64, rounds: u64) -> BTreeMap<String, u64> {
     let mut statuses = BTreeMap::new();
     for round in first..first + rounds {
@@ -170,7 +170,7 @@ fn status_of(answer: &Value) -> String {
     body["status"].as_str().unwrap_or("ok").to_owned()
 }
 
-/// One round, each event's requests counted by themselves.
+/// Runs one round and counts the requests of each event.
 fn by_kind(function: &mut Function, tables: &Tables, examples: &[Delivery], figures: &mut Figures) {
     for (place, example) in examples.iter().enumerate() {
         function.invoke(&example.about(50).gateway_event(&delivery_id(50, place)));
@@ -181,7 +181,7 @@ fn by_kind(function: &mut Function, tables: &Tables, examples: &[Delivery], figu
     }
 }
 
-/// Only events that everybody writes down, each about something new.
+/// Measures only events that all programs record, each for a new pull request.
 fn recorded(function: &mut Function, tables: &Tables, examples: &[Delivery], rounds: u64, figures: &mut Figures) {
     let chosen: Vec<&Delivery> =
         RECORDED.iter().filter_map(|kind| examples.iter().find(|example| example.kind == *kind)).collect();
@@ -202,7 +202,7 @@ fn recorded(function: &mut Function, tables: &Tables, examples: &[Delivery], rou
     }
 }
 
-/// The bytes in the log for a webhook with a wrong signature.
+/// The log bytes of a webhook with a wrong signature.
 fn rejected(function: &mut Function, examples: &[Delivery]) -> f64 {
     let body = examples[0].body();
     let signature = format!("sha256={}", "0".repeat(64));
@@ -216,7 +216,7 @@ fn rejected(function: &mut Function, examples: &[Delivery]) -> f64 {
     (function.output().len() - before) as f64 / count as f64
 }
 
-/// Where the peers are.
+/// The folders of Probot and of the Python interpreter.
 pub(crate) fn peers(root: &Path) -> (PathBuf, PathBuf) {
     let fetched = Command::new(root.join("scripts/fetch-bench-peers")).output().expect("a shell");
     assert!(fetched.status.success(), "{}", String::from_utf8_lossy(&fetched.stderr));

@@ -1,5 +1,5 @@
-//! As much HTTP/1.1 as the measurements need, on blocking sockets: a server for each stand-in, and a relay that counts what
-//! passes. Written out here so that what is measured shares no code with what measures.
+//! A minimal HTTP/1.1 server and a counting relay on blocking sockets. Written here so that the benchmark shares no code with the
+//! measured programs.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -9,62 +9,62 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// The longest anything may take.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(900);
+/// The timeout of reads and invocations.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(900);
 
-/// A request or an answer: its first line, its headers with names in small letters, and its body.
+/// A request or a response: its first line, its headers with lower-case names, and its body.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Letter {
-    pub(crate) first: String,
+pub(crate) struct HttpMessage {
+    pub(crate) first_line: String,
     pub(crate) headers: BTreeMap<String, String>,
     pub(crate) body: Vec<u8>,
-    /// As it came, to be passed on.
+    /// The received bytes, for the relay.
     raw: Vec<u8>,
 }
 
-impl Letter {
-    /// Reads one; `None` when the other side has hung up.
+impl HttpMessage {
+    /// Reads one message; `None` if the peer has closed the connection.
     fn read(from: &mut BufReader<TcpStream>) -> std::io::Result<Option<Self>> {
-        let mut letter = Self::default();
+        let mut message = Self::default();
         loop {
-            let begin = letter.raw.len();
-            if from.read_until(b'\n', &mut letter.raw)? == 0 {
+            let begin = message.raw.len();
+            if from.read_until(b'\n', &mut message.raw)? == 0 {
                 return Ok(None);
             }
-            let line = String::from_utf8_lossy(&letter.raw[begin..]).trim_end().to_owned();
-            if letter.first.is_empty() {
-                letter.first = line;
+            let line = String::from_utf8_lossy(&message.raw[begin..]).trim_end().to_owned();
+            if message.first_line.is_empty() {
+                message.first_line = line;
             } else if line.is_empty() {
                 break;
             } else if let Some((name, value)) = line.split_once(':') {
-                letter.headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
+                message.headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
             }
         }
-        let length = letter.headers.get("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
-        letter.body = vec![0; length];
-        from.read_exact(&mut letter.body)?;
-        letter.raw.extend_from_slice(&letter.body);
-        Ok(Some(letter))
+        let length = message.headers.get("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+        message.body = vec![0; length];
+        from.read_exact(&mut message.body)?;
+        message.raw.extend_from_slice(&message.body);
+        Ok(Some(message))
     }
 
     pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", String::as_str)
     }
 
-    /// `POST /path`.
+    /// Whether the first line starts with this text, such as `POST /path`.
     pub(crate) fn is(&self, begin: &str) -> bool {
-        self.first.starts_with(begin)
+        self.first_line.starts_with(begin)
     }
 }
 
-/// What is answered.
-pub(crate) struct Answer {
+/// A response to send.
+pub(crate) struct HttpResponse {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(&'static str, String)>,
     pub(crate) body: Vec<u8>,
 }
 
-impl Answer {
+impl HttpResponse {
     pub(crate) fn new(status: u16, content_type: &str, body: impl Into<Vec<u8>>) -> Self {
         Self { status, headers: vec![("content-type", content_type.to_owned())], body: body.into() }
     }
@@ -91,40 +91,45 @@ pub(crate) struct Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stopped.store(true, Ordering::SeqCst);
-        // Wakes the thread that waits for a connection.
+        // Unblocks the thread in `accept`.
         drop(TcpStream::connect(&self.address));
     }
 }
 
 impl Server {
-    /// Answers each request with what this makes of it.
-    pub(crate) fn answering(answer: impl Fn(Letter) -> Answer + Send + Sync + 'static) -> Self {
+    /// Answers each request with the result of `respond`.
+    pub(crate) fn responding(respond: impl Fn(HttpMessage) -> HttpResponse + Send + Sync + 'static) -> Self {
         Self::serving(move |stream| {
             let Ok(mut out) = stream.try_clone() else { return };
             let mut requests = BufReader::new(stream);
-            while let Ok(Some(request)) = Letter::read(&mut requests) {
-                if out.write_all(&answer(request).bytes()).is_err() {
+            while let Ok(Some(request)) = HttpMessage::read(&mut requests) {
+                if out.write_all(&respond(request).bytes()).is_err() {
                     return;
                 }
             }
         })
     }
 
-    /// Passes each request on to `upstream`, and shows request and answer to `look`.
-    pub(crate) fn relaying(upstream: &str, look: impl Fn(&Letter, &Letter) + Send + Sync + 'static) -> Self {
+    /// Forwards each request to `upstream`, and calls `observe` with the request and the response.
+    pub(crate) fn relaying(
+        upstream: &str,
+        observe: impl Fn(&HttpMessage, &HttpMessage) + Send + Sync + 'static,
+    ) -> Self {
         let upstream = upstream.trim_start_matches("http://").to_owned();
         Self::serving(move |stream| {
-            let (Ok(mut out), Ok(mut onward)) = (stream.try_clone(), TcpStream::connect(&upstream)) else { return };
-            let Ok(back) = onward.try_clone() else { return };
-            let _ = onward.set_nodelay(true);
-            let (mut requests, mut answers) = (BufReader::new(stream), BufReader::new(back));
-            while let Ok(Some(request)) = Letter::read(&mut requests) {
-                if onward.write_all(&request.raw).is_err() {
+            let (Ok(mut out), Ok(mut to_upstream)) = (stream.try_clone(), TcpStream::connect(&upstream)) else {
+                return;
+            };
+            let Ok(from_upstream) = to_upstream.try_clone() else { return };
+            let _ = to_upstream.set_nodelay(true);
+            let (mut requests, mut responses) = (BufReader::new(stream), BufReader::new(from_upstream));
+            while let Ok(Some(request)) = HttpMessage::read(&mut requests) {
+                if to_upstream.write_all(&request.raw).is_err() {
                     return;
                 }
-                let Ok(Some(answer)) = Letter::read(&mut answers) else { return };
-                look(&request, &answer);
-                if out.write_all(&answer.raw).is_err() {
+                let Ok(Some(response)) = HttpMessage::read(&mut responses) else { return };
+                observe(&request, &response);
+                if out.write_all(&response.raw).is_err() {
                     return;
                 }
             }
@@ -143,7 +148,7 @@ impl Server {
                 }
                 let serve = Arc::clone(&serve);
                 let _ = stream.set_nodelay(true);
-                let _ = stream.set_read_timeout(Some(PATIENCE));
+                let _ = stream.set_read_timeout(Some(TIMEOUT));
                 thread::spawn(move || serve(stream));
             }
         });
@@ -161,11 +166,11 @@ pub(crate) struct Counts(Arc<Mutex<BTreeMap<String, u64>>>);
 
 impl Counts {
     pub(crate) fn add(&self, name: &str, by: u64) {
-        *self.0.lock().expect("nobody panicked").entry(name.to_owned()).or_default() += by;
+        *self.0.lock().expect("mutex not poisoned").entry(name.to_owned()).or_default() += by;
     }
 
-    /// What was counted, which then begins anew.
+    /// Returns the counts and resets them.
     pub(crate) fn take(&self) -> BTreeMap<String, u64> {
-        std::mem::take(&mut *self.0.lock().expect("nobody panicked"))
+        std::mem::take(&mut *self.0.lock().expect("mutex not poisoned"))
     }
 }

@@ -1,7 +1,7 @@
-//! A process to be killed: opens pull requests and claims remedies on a database file as fast as it can, and says on standard
-//! output what it has been told is done. Every other effect cannot be delivered. Only for `tests/crash_recovery`.
+//! A process for `tests/crash_recovery` to kill: opens pull requests and claims remedies on a database file as fast as it can, and
+//! prints each acknowledged write. Every second message fails to publish.
 
-#![expect(clippy::expect_used, clippy::print_stdout, reason = "a test may stop, and its output is what it is for")]
+#![expect(clippy::expect_used, clippy::print_stdout, reason = "a failing test panics, and the test reads the output")]
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,27 +13,27 @@ use tests::local_aws::Dynoxide;
 use tests::{acting, claim, minute, opened, pr, start};
 
 #[derive(Default)]
-struct EveryOther(AtomicBool);
+struct AlternatingPublisher(AtomicBool);
 
-impl Publisher for EveryOther {
-    async fn publish(&self, parcels: &[OutboundMessage]) -> Vec<Result<(), PublishError>> {
-        let one = |parcel: &OutboundMessage| {
+impl Publisher for AlternatingPublisher {
+    async fn publish(&self, messages: &[OutboundMessage]) -> Vec<Result<(), PublishError>> {
+        let publish = |message: &OutboundMessage| {
             if self.0.fetch_xor(true, Ordering::SeqCst) {
                 return Err(PublishError("down".to_owned()));
             }
-            println!("sent {}", parcel.id);
+            println!("sent {}", message.id);
             Ok(())
         };
-        parcels.iter().map(one).collect()
+        messages.iter().map(publish).collect()
     }
 }
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() {
     let file = PathBuf::from(std::env::args().nth(1).expect("a database file"));
-    let rig = Dynoxide::on_file(&file).await;
+    let dynamo = Dynoxide::on_file(&file).await;
     let names = TableNames { state: "suture-state".to_owned(), events: "suture-events".to_owned() };
-    let engine = Engine::new(rig.store_on(names).await, EveryOther::default(), acting());
+    let engine = Engine::new(dynamo.store_on(names).await, AlternatingPublisher::default(), acting());
     let engine = &engine;
     let worker = |worker: u64| async move {
         for n in 0.. {

@@ -1,4 +1,4 @@
-//! The command line of `infra/local`, built here so that its tests know where it is.
+//! The command line of `infra/local`. It is a binary of this package so that the tests can find it with `CARGO_BIN_EXE_up`.
 
 use std::process::ExitCode;
 

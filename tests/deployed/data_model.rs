@@ -1,5 +1,5 @@
-//! docs/data-model.md against the code and the template: every key format, index, common attribute and stored field is there,
-//! and nothing is there that is not.
+//! Compares docs/data-model.md with the code and the template: it lists exactly the key formats, indexes, common attributes and
+//! stored fields that exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -55,7 +55,7 @@ fn starred(format: &str, (open, close): (char, char)) -> String {
     starred
 }
 
-/// The sources of what is deployed, without their tests: path and text.
+/// The sources of the deployed code, without their tests: path and text.
 fn sources() -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut folders: Vec<PathBuf> = ["shared", "functions"].iter().map(|name| root().join(name)).collect();
@@ -77,26 +77,26 @@ fn sources() -> Vec<(String, String)> {
     found
 }
 
-/// The store translates existing keys; all other code makes keys with a literal.
+/// The store only translates keys; all other code creates keys from a literal.
 fn is_store(path: &str) -> bool {
     path.contains("/store/dynamo/")
 }
 
-/// The literal at the beginning of an argument, also inside `format!(`.
+/// The string literal at the start of an argument, also inside `format!(`.
 fn literal(argument: &str) -> Option<&str> {
     let argument = argument.trim_start();
     let argument = argument.strip_prefix("format!(").map_or(argument, str::trim_start);
     argument.strip_prefix('"')?.split('"').next()
 }
 
-/// The key formats of the state table, found where keys are made.
+/// The key formats of the state table, taken from the calls of `Key::state`.
 fn formats_in_code() -> BTreeSet<String> {
     let mut formats = BTreeSet::new();
     for (path, text) in sources().iter().filter(|(path, _)| !is_store(path)) {
         for argument in text.split("Key::state(").skip(1) {
             let key = literal(argument).unwrap_or_else(|| {
                 let line = argument.lines().next().unwrap_or_default();
-                panic!("{path}: `Key::state({line}` is not a literal, so this test cannot see its prefix")
+                panic!("{path}: `Key::state({line}` is not a literal, so this test cannot find its prefix")
             });
             formats.insert(starred(key, ('{', '}')));
         }
@@ -105,41 +105,45 @@ fn formats_in_code() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_key_format_is_described_and_every_described_format_is_used() {
+fn document_lists_exactly_the_key_formats_of_the_code() {
     let described = first_cells(&document(), "## Keys of the state table");
     let described: BTreeSet<String> = described.iter().map(|format| starred(format, ('<', '>'))).collect();
     let used = formats_in_code();
-    assert!(used.len() > 20, "only {used:?} was found: does this test still see how keys are made?");
+    assert!(used.len() > 20, "found only {used:?}: does the code still create keys with `Key::state`?");
     assert_eq!(described, used);
 }
 
 #[test]
-fn keys_are_made_by_their_constructors_only() {
+fn keys_are_created_by_their_constructors_only() {
     for (path, text) in sources() {
-        let by_hand = text.contains("table: Table::State") || text.contains("table: Table::Events");
-        assert!(!by_hand || path.ends_with("/store/mod.rs"), "{path} makes a key without Key::state or Key::event");
+        let is_literal = text.contains("table: Table::State") || text.contains("table: Table::Events");
+        assert!(
+            !is_literal || path.ends_with("/store/mod.rs"),
+            "{path} creates a key without Key::state or Key::event"
+        );
     }
 }
 
-/// Names of leases, slots and limits are given by their callers: each described one begins with a literal of the code.
+/// Callers choose the names of leases, slots and limits, so each documented name must begin with a literal of the code.
 #[test]
-fn every_described_lease_slot_and_limit_has_its_name_in_the_code() {
+fn documented_lease_slot_and_limit_names_exist_in_the_code() {
     let text = document();
     let code: String = sources().into_iter().map(|(_, text)| text).collect();
     let prefixes = ["LEASE#", "SLOT#", "LIMIT#"];
     for key in first_cells(&text, "## Leases and slots").union(&first_cells(&text, "## Limits")) {
         let name = prefixes.iter().find_map(|prefix| key.strip_prefix(prefix));
-        let name = name.unwrap_or_else(|| panic!("`{key}` is neither a lease nor a slot nor a limit"));
+        let name = name.unwrap_or_else(|| panic!("`{key}` is not a lease, slot or limit"));
         let fixed = name.split(['<', '#', ':']).next().unwrap();
         let is_literal = [format!("\"{fixed}"), format!("#{fixed}")].iter().any(|start| code.contains(start));
-        assert!(is_literal, "`{key}`: no literal of the code begins with `{fixed}`");
+        assert!(is_literal, "`{key}`: no literal in the code begins with `{fixed}`");
     }
 }
 
 /// The names under which serde stores the fields of a struct.
 fn stored_fields(path: &str, name: &str) -> BTreeSet<String> {
     let text = std::fs::read_to_string(root().join(path)).unwrap();
-    let (_, rest) = text.split_once(&format!("pub struct {name} {{\n")).unwrap_or_else(|| panic!("{path}: no {name}"));
+    let (_, rest) =
+        text.split_once(&format!("pub struct {name} {{\n")).unwrap_or_else(|| panic!("{path} has no struct {name}"));
     let (mut fields, mut renamed) = (BTreeSet::new(), None);
     for line in rest.split("\n}").next().unwrap().lines().map(str::trim) {
         if line.starts_with("#[serde(") {
@@ -154,7 +158,7 @@ fn stored_fields(path: &str, name: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_stored_field_is_described() {
+fn document_lists_every_stored_field() {
     let text = document();
     for (heading, path, name) in [
         ("### Fields of the record", "shared/domain/src/pull_request.rs", "PullRequest"),
@@ -169,37 +173,37 @@ fn every_stored_field_is_described() {
     }
 }
 
-/// An index as the document and the template both give it: table, partition, sort, and what it carries besides.
-type Described = BTreeMap<String, (String, String, String, BTreeSet<String>)>;
+/// Indexes by name: table, partition key, sort key, and projected attributes.
+type IndexShapes = BTreeMap<String, (String, String, String, BTreeSet<String>)>;
 
-fn indexes_in_document(text: &str) -> Described {
+fn indexes_in_document(text: &str) -> IndexShapes {
     let rows = rows(section(text, "## Indexes"));
     let described = rows.iter().map(|cells| {
         let one = |cell: usize| codes(cells[cell]).first().copied().unwrap_or(cells[cell]).to_owned();
         // `all` is a word, not an attribute.
-        let carried = codes(cells[4]).into_iter().map(str::to_owned).collect();
-        (one(0), (one(1), one(2), one(3), carried))
+        let projected = codes(cells[4]).into_iter().map(str::to_owned).collect();
+        (one(0), (one(1), one(2), one(3), projected))
     });
     described.collect()
 }
 
-fn indexes_in_template() -> Described {
-    let mut found = Described::new();
+fn indexes_in_template() -> IndexShapes {
+    let mut found = IndexShapes::new();
     for (table, resource) in [("state", "StateTable"), ("events", "EventsTable")] {
         let properties = &template()["Resources"][resource]["Properties"];
         for index in properties["GlobalSecondaryIndexes"].as_array().unwrap() {
             let text = |value: &Value| value.as_str().unwrap().to_owned();
             let key = |n: usize| text(&index["KeySchema"][n]["AttributeName"]);
-            let carried = index["Projection"]["NonKeyAttributes"].as_array().cloned().unwrap_or_default();
-            let carried = carried.iter().map(text).collect();
-            found.insert(text(&index["IndexName"]), (table.to_owned(), key(0), key(1), carried));
+            let projected = index["Projection"]["NonKeyAttributes"].as_array().cloned().unwrap_or_default();
+            let projected = projected.iter().map(text).collect();
+            found.insert(text(&index["IndexName"]), (table.to_owned(), key(0), key(1), projected));
         }
     }
     found
 }
 
 #[test]
-fn every_index_is_described_as_the_template_declares_it() {
+fn document_and_template_have_the_same_indexes() {
     let text = document();
     assert_eq!(indexes_in_document(&text), indexes_in_template());
     let all = |index: &str| {
@@ -208,12 +212,12 @@ fn every_index_is_described_as_the_template_declares_it() {
     };
     for index in Index::ALL {
         let (name, ..) = index.shape();
-        assert_eq!(all(name), index.projected_attributes().is_none(), "whether `{name}` carries everything");
+        assert_eq!(all(name), index.projected_attributes().is_none(), "whether `{name}` projects all attributes");
     }
 }
 
 #[test]
-fn every_attribute_of_keys_indexes_and_conditions_is_described() {
+fn document_lists_every_common_attribute() {
     let text = document();
     let described = first_cells(&text, "## Common attributes");
     let mut used = BTreeSet::from([TTL, VERSION, HOLDER, COUNT, "body"]);
@@ -227,7 +231,7 @@ fn every_attribute_of_keys_indexes_and_conditions_is_described() {
 }
 
 #[test]
-fn the_ttl_attribute_and_the_keys_of_the_tables_are_those_of_the_template() {
+fn document_and_template_have_the_same_table_keys_and_ttl() {
     let text = document();
     for (table, resource) in [("state", "StateTable"), ("events", "EventsTable")] {
         let properties = &template()["Resources"][resource]["Properties"];
@@ -237,7 +241,10 @@ fn the_ttl_attribute_and_the_keys_of_the_tables_are_those_of_the_template() {
         let keys = properties["KeySchema"].as_array().unwrap();
         let keys: Vec<&str> = keys.iter().map(|key| key["AttributeName"].as_str().unwrap()).collect();
         let line = text.lines().find(|line| line.starts_with(&format!("| {table} | `{resource}Name`")));
-        let cells: Vec<&str> = line.unwrap_or_else(|| panic!("no row of the {table} table")).split(" | ").collect();
+        let cells: Vec<&str> = line
+            .unwrap_or_else(|| panic!("docs/data-model.md has no row for the {table} table"))
+            .split(" | ")
+            .collect();
         let described: Vec<&str> = cells[3..].iter().flat_map(|cell| codes(cell)).collect();
         assert_eq!(described, keys, "{table}");
     }

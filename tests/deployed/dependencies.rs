@@ -1,5 +1,5 @@
-//! The supply chain, by `cargo metadata`: where dependencies come from, under which licences, and who may use Amazon's crates.
-//! `deny.toml` says the same to cargo-deny; this runs wherever the tests run.
+//! Checks the dependencies with `cargo metadata`: their sources, their licences, and which crates may use the AWS SDK. `deny.toml`
+//! has the same rules for cargo-deny; these tests need no extra tool.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -8,29 +8,29 @@ use std::sync::OnceLock;
 use serde_json::Value;
 use tests::lambda::{FUNCTIONS, root};
 
-/// Only these may speak with AWS; functions do it through the platform.
+/// The only crates that may use the AWS SDK; functions use it through the platform.
 const MAY_USE_AWS: [&str; 3] = ["platform", "suture", "tests"];
 
-/// What functions may compile each in a way of its own: little is built on these.
+/// Crates whose features may differ between functions, because few other crates depend on them.
 const FEW_DEPEND_ON: [&str; 2] = ["aws_lambda_events", "tower-http"];
 
 fn metadata() -> &'static Value {
     static METADATA: OnceLock<Value> = OnceLock::new();
     METADATA.get_or_init(|| {
-        let told = Command::new(env!("CARGO"))
+        let output = Command::new(env!("CARGO"))
             .args(["metadata", "--locked", "--format-version", "1"])
             .current_dir(root())
             .output()
             .unwrap();
-        assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
-        serde_json::from_slice(&told.stdout).unwrap()
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
     })
 }
 
-/// The texts of a list in deny.toml.
+/// The strings of a list in deny.toml.
 fn listed(name: &str) -> BTreeSet<String> {
     let text = std::fs::read_to_string(root().join("deny.toml")).unwrap();
-    let list = text.split(&format!("\n{name} = [")).nth(1).unwrap_or_else(|| panic!("no list `{name}`"));
+    let list = text.split(&format!("\n{name} = [")).nth(1).unwrap_or_else(|| panic!("deny.toml has no list `{name}`"));
     let list = list.split(']').next().unwrap();
     list.split('"').skip(1).step_by(2).map(str::to_owned).collect()
 }
@@ -40,7 +40,7 @@ fn packages() -> &'static [Value] {
 }
 
 #[test]
-fn only_the_platform_speaks_with_aws() {
+fn only_the_platform_uses_the_aws_sdk() {
     let mut users: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for package in packages().iter().filter(|package| package["source"].is_null()) {
         let name = package["name"].as_str().unwrap();
@@ -53,12 +53,12 @@ fn only_the_platform_speaks_with_aws() {
     }
     assert!(users.contains_key("platform"));
     for (name, uses) in &users {
-        assert!(MAY_USE_AWS.contains(name), "{name} uses {uses:?}: go through the platform");
+        assert!(MAY_USE_AWS.contains(name), "{name} uses {uses:?}: use the platform instead");
     }
     assert!(!users.contains_key("domain") && !users.contains_key("fakes"));
 }
 
-/// Who depends on whom, and what `deny.toml` lets depend on a function: the same, so that cargo-deny refuses what this does.
+/// `deny.toml` must list every crate that depends on a function, and no function, so that cargo-deny refuses the same dependencies.
 #[test]
 fn functions_do_not_depend_on_each_other() {
     let deny = std::fs::read_to_string(root().join("deny.toml")).unwrap();
@@ -85,27 +85,31 @@ fn every_dependency_comes_from_the_registry() {
     }
 }
 
-/// Whether a licence expression can be met with what is allowed: every `AND` part by at least one of its `OR` parts.
-fn is_met(expression: &str, allowed: &BTreeSet<String>) -> bool {
+/// Whether the allowed licences satisfy an expression: every `AND` part by at least one of its `OR` parts.
+fn is_satisfied(expression: &str, allowed: &BTreeSet<String>) -> bool {
     let flat = expression.replace(['(', ')'], "").replace('/', " OR ");
     flat.split(" AND ").all(|part| part.split(" OR ").any(|licence| allowed.contains(licence.trim())))
 }
 
 #[test]
-fn every_licence_is_one_we_accept() {
+fn every_licence_is_allowed() {
     let allowed = listed("allow");
     assert!(allowed.contains("MIT") && allowed.contains("Apache-2.0"), "{allowed:?}");
     let refused: Vec<String> = packages()
         .iter()
-        .filter(|package| !is_met(package["license"].as_str().unwrap_or("none"), &allowed))
+        .filter(|package| !is_satisfied(package["license"].as_str().unwrap_or("none"), &allowed))
         .map(|package| format!("{} {}: {}", package["name"], package["version"], package["license"]))
         .collect();
     assert!(refused.is_empty(), "{refused:#?}");
-    assert!(!is_met("GPL-3.0", &allowed) && !is_met("MIT AND GPL-3.0", &allowed) && is_met("MIT OR GPL-3.0", &allowed));
+    assert!(
+        !is_satisfied("GPL-3.0", &allowed)
+            && !is_satisfied("MIT AND GPL-3.0", &allowed)
+            && is_satisfied("MIT OR GPL-3.0", &allowed)
+    );
 }
 
 #[test]
-fn deny_toml_bans_the_same() {
+fn deny_toml_restricts_the_same_crates() {
     let text = std::fs::read_to_string(root().join("deny.toml")).unwrap();
     let manifest = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
     let used = manifest.lines().filter_map(|line| line.split_once(" = ")).map(|(name, _)| name);
@@ -117,26 +121,26 @@ fn deny_toml_bans_the_same() {
     }
 }
 
-/// SAM builds one function after the other, each by itself. A crate that has other features in one of them is compiled again there,
-/// and so is everything that is built on it: with `bytes` that was nearly all.
+/// SAM builds the functions one after the other. A crate that has other features in one of them is compiled again, and so are all
+/// crates that depend on it: for `bytes` that is nearly all of them.
 #[test]
-fn functions_share_what_they_compile() {
+fn functions_use_the_same_features_of_shared_crates() {
     let mut seen: BTreeMap<String, BTreeMap<String, &str>> = BTreeMap::new();
     for function in FUNCTIONS {
-        let told = Command::new(env!("CARGO"))
+        let output = Command::new(env!("CARGO"))
             .args(["tree", "--locked", "--edges", "normal,no-proc-macro", "--prefix", "none", "--no-dedupe"])
             .args(["--target", "aarch64-unknown-linux-gnu", "--format", "{p} [{f}]", "--package", function])
             .current_dir(root())
             .output()
             .unwrap();
-        assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
-        for line in String::from_utf8(told.stdout).unwrap().lines() {
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        for line in String::from_utf8(output.stdout).unwrap().lines() {
             let (package, features) = line.split_once(" [").unwrap();
             seen.entry(package.to_owned()).or_default().insert(features.to_owned(), function);
         }
     }
     assert!(seen.keys().any(|package| package.starts_with("aws-sdk-dynamodb v")), "{:?}", seen.keys());
-    let few = |package: &str| FEW_DEPEND_ON.iter().any(|name| package.starts_with(&format!("{name} v")));
-    seen.retain(|package, features| features.len() > 1 && !few(package));
+    let is_exempt = |package: &str| FEW_DEPEND_ON.iter().any(|name| package.starts_with(&format!("{name} v")));
+    seen.retain(|package, features| features.len() > 1 && !is_exempt(package));
     assert!(seen.is_empty(), "give these the same features in the workspace's Cargo.toml: {seen:#?}");
 }

@@ -14,7 +14,7 @@ fn document(name: &str) -> String {
     std::fs::read_to_string(root().join("docs").join(name)).unwrap()
 }
 
-/// The rows of a table whose first cell is code: what it names, and the second cell.
+/// The table rows whose first cell is code: the names in it, and the second cell.
 fn rows(text: &str) -> Vec<(Vec<String>, String)> {
     let cells = text.lines().filter_map(|line| line.strip_prefix("| `").map(|_| line)).map(|line| {
         let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
@@ -25,7 +25,7 @@ fn rows(text: &str) -> Vec<(Vec<String>, String)> {
 }
 
 fn section<'a>(text: &'a str, from: &str, to: &str) -> &'a str {
-    text.split(from).nth(1).unwrap_or_else(|| panic!("no {from}")).split(to).next().unwrap()
+    text.split(from).nth(1).unwrap_or_else(|| panic!("the document has no `{from}`")).split(to).next().unwrap()
 }
 
 /// Every setting of suture.toml, by its schema, such as `budgets.rebuild`; rules that a file names itself are listed as `transient.*`.
@@ -95,7 +95,7 @@ fn settings_document_lists_every_stack_parameter() {
     }
 }
 
-/// `SUTURE_…` wherever it stands in a text.
+/// Every `SUTURE_…` variable in a text.
 fn variables(text: &str) -> BTreeSet<String> {
     let names = text.split("SUTURE_").skip(1);
     names
@@ -123,7 +123,7 @@ fn settings_document_and_template_have_the_same_variables() {
     code.push_str("SUTURE_DLQ_URL");
     assert_eq!(described, variables(&code));
     let given = variables(&std::fs::read_to_string(root().join("template.yaml")).unwrap());
-    assert_eq!(given, described, "what the template gives the functions");
+    assert_eq!(given, described, "variables that the template sets");
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn setup_document_lists_every_secret() {
     let referred = template.split("secret:$").skip(1).filter_map(|rest| rest.split('#').nth(1));
     let referred: BTreeSet<String> = referred
         .map(|rest| rest.chars().take_while(|c| c.is_ascii_lowercase() || *c == '_').collect::<String>())
-        // The role's own reference to the secret has no field.
+        // The role's policy refers to the secret without a field.
         .filter(|field| !field.is_empty())
         .collect();
     assert_eq!(fields, referred);
@@ -155,7 +155,7 @@ fn operations_document_describes_every_alarm() {
     let words =
         alarms.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| word.len() > 5 && word.ends_with("Alarm"));
     assert_eq!(words.collect::<BTreeSet<_>>(), declared);
-    // Links lead to headings that are there.
+    // Links point to existing headings.
     for link in alarms.split("](#").skip(1).filter_map(|rest| rest.split(')').next()) {
         let heading = format!("### {}", link.replace('-', " "));
         assert!(text.to_lowercase().contains(&heading), "{heading}");

@@ -1,5 +1,5 @@
-//! One story through the whole deployed stack: webhooks come in at API Gateway, the schedule wakes the reconciler, commands go
-//! through SQS, bots are woken over the bus, people get mail, and secrets are rotated meanwhile.
+//! One end-to-end test of the deployed stack: webhooks arrive at API Gateway, the schedule starts the reconciler, commands go
+//! through SQS, bots are retriggered over EventBridge, SNS sends mail, and a secret is rotated meanwhile.
 
 use std::time::{Duration, Instant};
 
@@ -10,23 +10,23 @@ use webhook::signature::sign;
 
 use crate::stack::{ADMIN_KEY, SECRET, Stack};
 
-/// How long the schedule and a remedy may take: it fires every minute.
-const SOON: Duration = Duration::from_secs(150);
+/// Time for two or three runs of the schedule, which fires every minute.
+const HEAL_TIMEOUT: Duration = Duration::from_secs(150);
 
-/// Deploying takes a minute: who is in a hurry may leave it out, CI may not.
-fn is_left_out() -> bool {
+/// Deploying takes a minute, so `SUTURE_STACK=0` skips this test, except in CI.
+fn is_skipped() -> bool {
     let is = |name: &str, value: &str| std::env::var(name).is_ok_and(|found| found == value);
-    let left_out = is("SUTURE_STACK", "0") && !is("CI", "true");
-    if left_out {
-        eprintln!("the stack is not deployed, since SUTURE_STACK is 0");
+    let skipped = is("SUTURE_STACK", "0") && !is("CI", "true");
+    if skipped {
+        eprintln!("skipped: SUTURE_STACK is 0");
     }
-    left_out
+    skipped
 }
 
-fn opens(stack: &Stack, fault: Fault) -> FakePrId {
-    let mut world = stack.world.lock().unwrap();
-    let pr = world.open_pr(NewPullRequest::default());
-    world.force(fault, &pr);
+fn open_with_fault(stack: &Stack, fault: Fault) -> FakePrId {
+    let mut fakes = stack.fakes.lock().unwrap();
+    let pr = fakes.open_pr(NewPullRequest::default());
+    fakes.force(fault, &pr);
     pr
 }
 
@@ -35,38 +35,38 @@ async fn state_of(stack: &Stack, pr: &FakePrId) -> Option<State> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_deployed_stack_heals_pull_requests_and_calls_a_person_for_the_rest() {
-    if is_left_out() {
+async fn deployed_stack_heals_pull_requests_and_escalates_the_rest() {
+    if is_skipped() {
         return;
     }
-    let began = Instant::now();
+    let started = Instant::now();
     let stack = Stack::deploy().await;
-    eprintln!("deployed after {:?}", began.elapsed());
-    let asleep = opens(&stack, Fault::AutomergeAsleep);
-    let flaky = opens(&stack, Fault::AgentLost);
-    let broken = opens(&stack, Fault::RealTestFailure);
+    eprintln!("deployed after {:?}", started.elapsed());
+    let asleep = open_with_fault(&stack, Fault::AutomergeAsleep);
+    let flaky = open_with_fault(&stack, Fault::AgentLost);
+    let broken = open_with_fault(&stack, Fault::RealTestFailure);
 
-    // What nobody signed is nobody's word.
+    // A webhook without a signature is rejected.
     let forged =
         stack.call("POST", "/webhook/github", vec![("x-github-event".to_owned(), "ping".to_owned())], b"{}").await;
     assert_eq!(forged.0, 401, "{}", forged.1);
     assert!(forged.1.contains("SIGNATURE_INVALID"), "{}", forged.1);
 
-    // Three hours pass there within a moment; then the schedule finds what is stuck.
-    stack.go_on().await;
+    // The fakes' clock is three hours behind and catches up here; then the next sweep finds the stuck pull requests.
+    stack.advance().await;
     assert_eq!(state_of(&stack, &asleep).await, Some(State::Approved));
     let mut mails = Vec::new();
     stack
-        .until("both are merged, and somebody got a mail", SOON, async |stack| {
+        .until("both are merged, and a mail was sent", HEAL_TIMEOUT, async |stack| {
             mails.extend(stack.mails().await);
-            let merged = [&asleep, &flaky].iter().all(|pr| stack.world.lock().unwrap().is_merged(pr));
+            let merged = [&asleep, &flaky].iter().all(|pr| stack.fakes.lock().unwrap().is_merged(pr));
             merged && !mails.is_empty()
         })
         .await;
-    eprintln!("healed after {:?}", began.elapsed());
+    eprintln!("healed after {:?}", started.elapsed());
     for pr in [&asleep, &flaky] {
         stack
-            .until("Suture knows it", Duration::from_secs(10), async |stack| {
+            .until("the record is MERGED", Duration::from_secs(10), async |stack| {
                 state_of(stack, pr).await == Some(State::Merged)
             })
             .await;
@@ -75,32 +75,35 @@ async fn the_deployed_stack_heals_pull_requests_and_calls_a_person_for_the_rest(
     let mail = &mails[0];
     assert!(mail.contains(&format!("{}#{}", broken.repo, broken.number)), "{mail}");
 
-    one_run_can_be_followed_through_all_logs(&stack, &flaky);
-    the_desk_answers(&stack, &broken).await;
-    a_person_asks(&stack, &broken).await;
-    a_sweep_is_asked_for(&stack, &broken).await;
-    a_poisoned_message_is_put_aside(&stack).await;
-    a_secret_is_rotated(&stack).await;
-    let unknown = stack.world.lock().unwrap().unknown_requests().to_vec();
+    one_run_id_is_in_all_logs(&stack, &flaky);
+    admin_api_responds(&stack, &broken).await;
+    user_command_is_answered(&stack, &broken).await;
+    reconcile_request_runs(&stack, &broken).await;
+    invalid_message_becomes_dead_letter(&stack).await;
+    rotated_webhook_secret_is_accepted(&stack).await;
+    let unknown = stack.fakes.lock().unwrap().unknown_requests().to_vec();
     assert!(unknown.is_empty(), "{unknown:?}");
-    eprintln!("all of it took {:?}", began.elapsed());
+    eprintln!("finished after {:?}", started.elapsed());
 }
 
-/// From the sweep that decided over the message to the delivery that proved it.
-fn one_run_can_be_followed_through_all_logs(stack: &Stack, pr: &FakePrId) {
+/// The same run id is in the logs of the sweep that decided it, of the Car Bridge, and of the webhook that confirmed it.
+fn one_run_id_is_in_all_logs(stack: &Stack, pr: &FakePrId) {
     let json = |line: &String| serde_json::from_str::<serde_json::Value>(line).ok();
     let bridge: Vec<serde_json::Value> = stack.lines("car-bridge").iter().filter_map(json).collect();
-    let rebuilt = bridge.iter().find(|line| line["pr"] == pr.number && line["command"] == "/rebuild");
-    let run = rebuilt.unwrap_or_else(|| panic!("{bridge:?}"))["run"].as_str().unwrap();
+    let rebuild = bridge.iter().find(|line| line["pr"] == pr.number && line["command"] == "/rebuild");
+    let run = rebuild.unwrap_or_else(|| panic!("{bridge:?}"))["run"].as_str().unwrap();
     let decided = stack.lines("reconciler").iter().any(|line| line.contains(run) && line.contains("sweep-"));
-    assert!(decided, "the reconciler does not name {run}");
+    assert!(decided, "the reconciler did not log {run}");
     let webhook: Vec<serde_json::Value> = stack.lines("webhook").iter().filter_map(json).collect();
-    let proved = webhook.iter().find(|line| line["run"] == run).unwrap_or_else(|| panic!("no delivery names {run}"));
-    assert!(proved["delivery"].is_string() && proved["pr"] == pr.number, "{proved}");
+    let confirmed = webhook
+        .iter()
+        .find(|line| line["run"] == run)
+        .unwrap_or_else(|| panic!("the webhook function did not log {run}"));
+    assert!(confirmed["delivery"].is_string() && confirmed["pr"] == pr.number, "{confirmed}");
 }
 
-/// The admin API behind the same gateway: for anyone, for a key, and not for anybody else.
-async fn the_desk_answers(stack: &Stack, pr: &FakePrId) {
+/// The admin API behind the same gateway: public paths, paths that need a key, and a wrong key.
+async fn admin_api_responds(stack: &Stack, pr: &FakePrId) {
     let (status, health) = stack.call("GET", "/healthz", vec![], b"").await;
     assert_eq!(status, 200, "{health}\n{}", stack.logs());
     let (status, page) = stack.call("GET", "/", vec![], b"").await;
@@ -114,12 +117,12 @@ async fn the_desk_answers(stack: &Stack, pr: &FakePrId) {
     assert_eq!((&overview["mode"], &overview["dlq"]["messages"]), (&"act".into(), &0.into()), "{overview}");
     assert_eq!(overview["needs_person"][0]["number"], pr.number, "{overview}");
     let path = format!("/api/pr/{}/{}/explain?live=true", pr.repo, pr.number);
-    // GitHub works out meanwhile whether it can be merged.
-    let mut asking = std::pin::pin!(stack.call("GET", &path, with(ADMIN_KEY), b""));
+    // The fake GitHub computes mergeability only while its clock advances.
+    let mut request = std::pin::pin!(stack.call("GET", &path, with(ADMIN_KEY), b""));
     let (status, explained) = loop {
         tokio::select! {
-            answer = &mut asking => break answer,
-            () = tokio::time::sleep(Duration::from_millis(300)) => stack.go_on().await,
+            answer = &mut request => break answer,
+            () = tokio::time::sleep(Duration::from_millis(300)) => stack.advance().await,
         }
     };
     assert_eq!(status, 200, "{explained}\n{}", stack.logs());
@@ -127,50 +130,50 @@ async fn the_desk_answers(stack: &Stack, pr: &FakePrId) {
     assert_eq!((&explained["live"], &explained["live_error"]), (&true.into(), &serde_json::Value::Null), "{explained}");
 }
 
-/// A comment comes in as a webhook, goes through the queue, and is answered by a comment.
-async fn a_person_asks(stack: &Stack, pr: &FakePrId) {
-    let before = stack.world.lock().unwrap().comments(pr).count();
-    stack.world.lock().unwrap().person_comments(pr, "danny", "/explain");
+/// The comment arrives as a webhook, the command goes through the queue, and the Car Bridge answers with a comment.
+async fn user_command_is_answered(stack: &Stack, pr: &FakePrId) {
+    let before = stack.fakes.lock().unwrap().comments(pr).count();
+    stack.fakes.lock().unwrap().person_comments(pr, "danny", "/explain");
     stack
-        .until("the person is answered", Duration::from_secs(60), async |stack| {
-            stack.world.lock().unwrap().comments(pr).count() > before + 1
+        .until("the comment is answered", Duration::from_secs(60), async |stack| {
+            stack.fakes.lock().unwrap().comments(pr).count() > before + 1
         })
         .await;
 }
 
-/// `ReconcileRequested` on the bus reaches the reconciler by its rule.
-async fn a_sweep_is_asked_for(stack: &Stack, pr: &FakePrId) {
+/// `ReconcileRequested` on the bus reaches the reconciler through its rule.
+async fn reconcile_request_runs(stack: &Stack, pr: &FakePrId) {
     let detail = format!(r#"{{"repo": "{}", "pr_number": {}, "run_id": "asked-1"}}"#, pr.repo, pr.number);
     let entry = aws_sdk_eventbridge::types::PutEventsRequestEntry::builder().source("suture").detail(detail);
     let entry = entry.detail_type("ReconcileRequested").event_bus_name(&stack.outputs["BusName"]).build();
     let bus = aws_sdk_eventbridge::Client::new(&stack.aws);
     assert_eq!(bus.put_events().entries(entry).send().await.unwrap().failed_entry_count, 0);
-    // And as the desk asks for one.
-    let asking = vec![
+    // The admin API publishes the same event.
+    let headers = vec![
         ("authorization".to_owned(), format!("Bearer {ADMIN_KEY}")),
         ("content-type".to_owned(), "application/json".to_owned()),
     ];
     let body = format!(r#"{{"repo": "{}", "pr_number": {}}}"#, pr.repo, pr.number);
-    let (status, answer) = stack.call("POST", "/api/reconciler/run", asking, body.as_bytes()).await;
+    let (status, answer) = stack.call("POST", "/api/reconciler/run", headers, body.as_bytes()).await;
     assert_eq!(status, 202, "{answer}");
     let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
-    let asked = format!("RUN#{}", answer["run_id"].as_str().unwrap());
+    let run_key = format!("RUN#{}", answer["run_id"].as_str().unwrap());
     stack
-        .until("the reconciler was woken by the bus, twice", Duration::from_secs(60), async |stack| {
-            stack.has_row("RUN#asked-1").await && stack.has_row(&asked).await
+        .until("the reconciler has run both requests", Duration::from_secs(60), async |stack| {
+            stack.has_row("RUN#asked-1").await && stack.has_row(&run_key).await
         })
         .await;
 }
 
-/// What nobody can read ends in the dead-letter queue, and the queue goes on.
-async fn a_poisoned_message_is_put_aside(stack: &Stack) {
+/// An undecodable message ends in the dead-letter queue and does not block the queue.
+async fn invalid_message_becomes_dead_letter(stack: &Stack) {
     let url = &stack.outputs["CommandQueueUrl"];
-    // Twelve minutes, five times, is what the template says; a test cannot wait an hour.
-    let quick =
+    // The template's timeout of twelve minutes, five times, would take an hour.
+    let short_timeout =
         stack.queue().set_queue_attributes().queue_url(url).attributes(QueueAttributeName::VisibilityTimeout, "1");
-    quick.send().await.unwrap();
-    let poison = r#"{"type": "poem", "v": 1}"#;
-    stack.queue().send_message().queue_url(url).message_body(poison).send().await.unwrap();
+    short_timeout.send().await.unwrap();
+    let invalid = r#"{"type": "poem", "v": 1}"#;
+    stack.queue().send_message().queue_url(url).message_body(invalid).send().await.unwrap();
     let mut dead = Vec::new();
     stack
         .until("the message is in the dead-letter queue", Duration::from_secs(60), async |stack| {
@@ -178,11 +181,11 @@ async fn a_poisoned_message_is_put_aside(stack: &Stack) {
             !dead.is_empty()
         })
         .await;
-    assert_eq!(dead, [poison]);
+    assert_eq!(dead, [invalid]);
 }
 
-/// GitHub signs with a new secret the moment it is changed; the function reads it again instead of refusing.
-async fn a_secret_is_rotated(stack: &Stack) {
+/// GitHub signs with a new secret at once; the function reads the secret again before it rejects a signature.
+async fn rotated_webhook_secret_is_accepted(stack: &Stack) {
     let secrets = aws_sdk_secretsmanager::Client::new(&stack.aws);
     let old = secrets.get_secret_value().secret_id(SECRET).send().await.unwrap().secret_string.unwrap();
     let mut fields: serde_json::Value = serde_json::from_str(&old).unwrap();

@@ -1,13 +1,13 @@
-//! The GitHub App's manifest against the code: every path the client asks for is covered by a permission, every event that is
-//! read is subscribed to, and nothing is asked for that nobody uses.
+//! Compares the manifest of the GitHub App with the code: it grants exactly the permissions that the client's requests need, and
+//! subscribes to exactly the events that the webhook function parses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use tests::lambda::root;
 
-/// Which permission of a GitHub App each path needs, and for writes how much of it; by GitHub's documentation of permissions
-/// (REST API, 2022-11-28). `read` is part of `write`.
+/// The permission and access level that each path needs, from GitHub's documentation of permissions (REST API, 2022-11-28).
+/// `write` includes `read`.
 const PATHS: [(&str, &str, &str); 21] = [
     ("check-runs", "checks", "write"),
     ("check-runs/{id}", "checks", "write"),
@@ -24,7 +24,7 @@ const PATHS: [(&str, &str, &str); 21] = [
     ("issues", "issues", "write"),
     ("issues/{number}", "issues", "write"),
     ("pulls", "pull_requests", "write"),
-    // A merge commit is written to the head.
+    // Pushes a merge commit to the head branch.
     ("/update-branch", "contents", "write"),
     ("collaborators/", "metadata", "read"),
     ("compare/", "contents", "read"),
@@ -33,7 +33,7 @@ const PATHS: [(&str, &str, &str); 21] = [
     ("issues/{}{rest}", "issues", "write"),
 ];
 
-/// What the GraphQL queries read: a word of the query, and the permission it needs.
+/// Fields of the GraphQL queries, and the permission that each needs.
 const FIELDS: [(&str, &str); 5] = [
     ("statusCheckRollup", "statuses"),
     ("... on CheckRun", "checks"),
@@ -59,14 +59,14 @@ fn sources(folder: &str, ending: &str) -> String {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|extension| extension == ending) {
             let code = std::fs::read_to_string(&path).unwrap();
-            // Tests ask for whatever they like.
+            // Requests in unit tests need no permission.
             text.push_str(code.split("#[cfg(test)]").next().unwrap());
         }
     }
     text
 }
 
-/// The texts between quotes that are given to a function whose name ends in `_path`.
+/// The string literals passed to functions whose name ends in `_path`.
 fn paths() -> BTreeSet<String> {
     let code = sources("shared/platform/src/github", "rs");
     let mut found = BTreeSet::new();
@@ -80,33 +80,33 @@ fn paths() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_path_the_client_asks_for_is_permitted() {
+fn manifest_permits_every_rest_path() {
     let (granted, paths) = (granted(), paths());
     assert!(paths.len() >= 15, "{paths:?}");
-    // What all paths begin with says nothing.
+    // The common prefix of all paths needs no permission.
     for path in paths.iter().filter(|path| !path.is_empty() && *path != "/repos/{repo}/{rest}") {
-        // The longest entry that fits is the most specific.
-        let fits = PATHS.iter().filter(|(start, _, _)| path.starts_with(start));
-        let known = fits.max_by_key(|(start, _, _)| start.len());
+        // The longest matching prefix is the most specific.
+        let matching = PATHS.iter().filter(|(start, _, _)| path.starts_with(start));
+        let known = matching.max_by_key(|(start, _, _)| start.len());
         let Some((_, permission, level)) = known else {
-            panic!("`{path}`: which permission does it need? Say so in PATHS, and grant it in the manifest")
+            panic!("`{path}` is not in PATHS: add the permission it needs, and grant it in the manifest")
         };
         let has = granted.get(*permission).map_or("none", String::as_str);
-        assert!(has == *level || has == "write", "`{path}` needs {permission}: {level}, and has {has}");
+        assert!(has == *level || has == "write", "`{path}` needs {permission}: {level}, but the manifest grants {has}");
     }
 }
 
 #[test]
-fn every_query_is_permitted() {
+fn manifest_permits_every_graphql_field() {
     let (granted, queries) = (granted(), sources("shared/platform/src/github/queries", "graphql"));
     for (word, permission) in FIELDS {
-        assert!(queries.contains(word), "nobody asks for {word}: is {permission} needed?");
+        assert!(queries.contains(word), "no query reads {word}: is {permission} still needed?");
         assert!(granted.contains_key(permission), "{word} needs {permission}");
     }
 }
 
 #[test]
-fn nothing_is_granted_that_nobody_uses() {
+fn manifest_grants_no_unused_permission() {
     let mut used: BTreeSet<&str> = PATHS.iter().map(|(_, permission, _)| *permission).collect();
     used.extend(FIELDS.iter().map(|(_, permission)| *permission));
     let granted = granted();
@@ -119,7 +119,7 @@ fn nothing_is_granted_that_nobody_uses() {
 }
 
 #[test]
-fn exactly_the_events_that_are_read_are_subscribed_to() {
+fn manifest_subscribes_to_exactly_the_parsed_events() {
     let code = std::fs::read_to_string(root().join("functions/webhook/src/github/mod.rs")).unwrap();
     let read: BTreeSet<String> = code
         .lines()
@@ -129,11 +129,11 @@ fn exactly_the_events_that_are_read_are_subscribed_to() {
     let manifest = manifest();
     let subscribed = manifest["default_events"].as_array().unwrap();
     let subscribed: BTreeSet<String> = subscribed.iter().map(|event| event.as_str().unwrap().to_owned()).collect();
-    assert_eq!(subscribed, read, "`ping` and `installation…` are sent without being asked for");
+    assert_eq!(subscribed, read, "GitHub sends `ping` and `installation…` without a subscription");
 }
 
 #[test]
-fn it_is_private_and_silent_until_somebody_says_where_to() {
+fn app_is_private_and_its_webhook_is_inactive() {
     let manifest = manifest();
     assert_eq!(manifest["public"], false);
     assert_eq!(manifest["hook_attributes"]["active"], false);

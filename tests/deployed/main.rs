@@ -1,7 +1,7 @@
-//! What is deployed: `template.yaml` itself on a local AWS, driven over HTTP by the pretended world; the sample events through
-//! the release binaries; and the documents and lists that must agree with the code.
+//! Tests of the deployment: `template.yaml` on a local AWS, with webhooks from the fakes over HTTP; the sample events through the
+//! release binaries; and the documents and lists that must agree with the code.
 
-#![expect(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "a test may stop, and says why")]
+#![expect(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "a failing test panics with a message")]
 
 mod data_model;
 mod dependencies;

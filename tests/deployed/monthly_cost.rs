@@ -1,4 +1,4 @@
-//! What a webhook costs in the store, in capacity units, for the cost model of docs/operations.md.
+//! Compares the cost model in docs/operations.md with the capacity units that a webhook really consumes.
 
 use domain::event::FactKind;
 use platform::engine::Engine;
@@ -10,16 +10,16 @@ use tests::{acting, minute, pr, typical_life};
 use webhook::github::{ParsedWebhook, PrSelector, WebhookFact};
 use webhook::ingest::Ingester;
 
-/// Units per webhook of a typical life: a pull request that is opened, checked three times, judged, approved and merged.
+/// Units per webhook of a typical pull request: opened, checked three times, passed by the policy bot, approved and merged.
 #[tokio::test]
-async fn the_cost_model_rests_on_what_a_typical_life_costs() {
+async fn cost_model_states_units_of_a_typical_pull_request() {
     let dynamo = Dynoxide::in_memory().await;
     let engine = Engine::new(dynamo.store().await, RecordingPublisher::default(), acting());
-    let intake = Ingester::new(engine, acting());
+    let ingester = Ingester::new(engine, acting());
     let life = typical_life(&pr(1));
-    let before = intake.engine().store().usage().usage();
+    let before = ingester.engine().store().usage().usage();
     for fact in &life {
-        let news = WebhookFact {
+        let webhook_fact = WebhookFact {
             selector: PrSelector::Numbers(vec![fact.pr.number]),
             id: fact.id.clone(),
             occurred_at: fact.occurred_at,
@@ -27,13 +27,13 @@ async fn the_cost_model_rests_on_what_a_typical_life_costs() {
             kind: fact.kind.clone(),
             creates_record: matches!(fact.kind, FactKind::Opened(_)),
         };
-        let told = ParsedWebhook { repo: fact.pr.repo.clone(), fact: Some(news), commands: Vec::new() };
-        intake.ingest(&told, minute(60)).await.unwrap();
+        let webhook = ParsedWebhook { repo: fact.pr.repo.clone(), fact: Some(webhook_fact), commands: Vec::new() };
+        ingester.ingest(&webhook, minute(60)).await.unwrap();
     }
-    let spent = intake.engine().store().usage().usage();
+    let after = ingester.engine().store().usage().usage();
     let per = |total: f64| total / life.len() as f64;
-    let (requests, units) = (per((spent.requests - before.requests) as f64), per(spent.units - before.units));
+    let (requests, units) = (per((after.requests - before.requests) as f64), per(after.units - before.units));
     eprintln!("{} webhooks: {requests:.1} requests and {units:.1} units each", life.len());
-    let stated = std::fs::read_to_string(root().join("docs/operations.md")).unwrap();
-    assert!(stated.contains(&format!("{units:.1} units")), "docs/operations.md must say {units:.1} units");
+    let document = std::fs::read_to_string(root().join("docs/operations.md")).unwrap();
+    assert!(document.contains(&format!("{units:.1} units")), "docs/operations.md must say {units:.1} units");
 }

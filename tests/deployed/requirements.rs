@@ -1,5 +1,5 @@
-//! docs/requirements.md against the repository: links lead to files, the tests it names exist, ids are unique, and every id that
-//! is cited anywhere is listed.
+//! Compares docs/requirements.md with the repository: links point to files, the named tests exist, ids are unique, and every id
+//! cited in the repository is listed.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -33,11 +33,11 @@ fn links(text: &str) -> Vec<(&str, &str)> {
 fn ids(text: &str) -> BTreeSet<String> {
     let mut ids = BTreeSet::new();
     for (at, _) in text.match_indices("R-") {
-        let inside_a_word = text[..at].ends_with(|c: char| c.is_ascii_alphanumeric());
+        let is_inside_word = text[..at].ends_with(|c: char| c.is_ascii_alphanumeric());
         let group: String = text[at + 2..].chars().take_while(char::is_ascii_uppercase).collect();
         let rest = &text[at + 2 + group.len()..];
         let number: String = rest.strip_prefix('-').unwrap_or("").chars().take_while(char::is_ascii_digit).collect();
-        if !inside_a_word && !group.is_empty() && !number.is_empty() {
+        if !is_inside_word && !group.is_empty() && !number.is_empty() {
             ids.insert(format!("R-{group}-{number}"));
         }
     }
@@ -64,7 +64,7 @@ fn citing_files() -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_link_leads_to_a_file() {
+fn every_link_points_to_a_file() {
     let text = requirements();
     let links = links(&text);
     assert!(links.len() > 2 * rows(&text).len(), "{} links", links.len());
@@ -79,7 +79,7 @@ fn every_requirement_names_code_and_tests_that_exist() {
     let rows = rows(&text);
     assert!(rows.len() >= 100, "{} requirements", rows.len());
     for row in rows {
-        let [id, _, code, tests] = row.as_slice() else { panic!("not four cells: {row:?}") };
+        let [id, _, code, tests] = row.as_slice() else { panic!("expected four cells: {row:?}") };
         let (code, tests) = (links(code), links(tests));
         assert!(!code.is_empty() && !tests.is_empty(), "{id} needs code and a test");
         for (name, file) in tests {
@@ -106,7 +106,7 @@ fn ids_are_unique_and_every_cited_id_is_listed() {
 }
 
 #[test]
-fn ids_are_told_from_similar_words() {
+fn similar_words_are_not_ids() {
     let text = "job PR-42, XR-STATE-1, R-STATE, R-STATE-, (R-STATE-1), R-RUN-2 to R-RUN-3.";
     assert_eq!(ids(text).into_iter().collect::<Vec<_>>(), ["R-RUN-2", "R-RUN-3", "R-STATE-1"]);
 }

@@ -1,5 +1,5 @@
-//! The sample events of `tests/events`, with the environment of `tests/env.json`: what `sam local invoke` runs in Docker runs here
-//! against the release binaries behind the Lambda emulator. Only addresses differ.
+//! Sends the sample events of `tests/events` to the release binaries behind the Lambda emulator, with the environment of
+//! `tests/env.json`: the same as `sam local invoke` in Docker, except for the addresses.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -21,20 +21,20 @@ fn sample(name: &str) -> Value {
     read(&format!("tests/events/{name}.json"))
 }
 
-/// What the functions find around them.
-struct Surroundings {
+/// The services that the functions call: tables, a queue, and the fakes.
+struct SampleEnvironment {
     names: TableNames,
     queue: String,
-    serving: FakeServers,
+    servers: FakeServers,
     folder: Folder,
 }
 
-impl Surroundings {
+impl SampleEnvironment {
     async fn set_up() -> Self {
         let settings = FakeSettings { start: Timestamp::now(), ..FakeSettings::default() };
-        let world = Arc::new(Mutex::new(Fakes::new(1, settings)));
-        world.lock().unwrap().open_pr(NewPullRequest::default());
-        let serving = fakes::serve(world).await.unwrap();
+        let fakes = Arc::new(Mutex::new(Fakes::new(1, settings)));
+        fakes.lock().unwrap().open_pr(NewPullRequest::default());
+        let servers = fakes::serve(fakes).await.unwrap();
         let endpoint = Ministack::shared().endpoint();
         let names = TableNames { state: "sample-state".to_owned(), events: "sample-events".to_owned() };
         tables::create(&client(endpoint), &names).await.unwrap();
@@ -47,10 +47,10 @@ impl Surroundings {
         let queue = queue.create_queue().queue_name("sample-commands").send().await.unwrap().queue_url.unwrap();
         let folder = Folder::new();
         std::fs::write(folder.path().join("suture.toml"), "mode = \"act\"\n").unwrap();
-        Self { names, queue, serving, folder }
+        Self { names, queue, servers, folder }
     }
 
-    /// The function as `tests/env.json` sets it up, with the addresses of here.
+    /// Starts the function with the variables of `tests/env.json` and the addresses of this environment.
     async fn start(&self, function: &str, binary: &str) -> Function {
         let set = read("tests/env.json")[function].as_object().unwrap().clone();
         let mut set: BTreeMap<String, String> =
@@ -61,11 +61,11 @@ impl Surroundings {
             ("SUTURE_STATE_TABLE", &self.names.state),
             ("SUTURE_EVENTS_TABLE", &self.names.events),
             ("SUTURE_COMMAND_QUEUE_URL", &self.queue),
-            ("SUTURE_GITHUB_API_URL", &self.serving.github_url),
-            ("SUTURE_JENKINS_URL", &self.serving.jenkins_url),
+            ("SUTURE_GITHUB_API_URL", &self.servers.github_url),
+            ("SUTURE_JENKINS_URL", &self.servers.jenkins_url),
         ] {
-            if let Some(place) = set.get_mut(name) {
-                value.clone_into(place);
+            if let Some(entry) = set.get_mut(name) {
+                value.clone_into(entry);
             }
         }
         let own = [
@@ -81,31 +81,39 @@ impl Surroundings {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_sample_events_go_through_the_release_binaries() {
-    let here = Surroundings::set_up().await;
-    let webhook = here.start("WebhookFunction", "webhook").await;
-    let heard = webhook.invoke(&sample("webhook")).await;
-    assert_eq!(heard["statusCode"], 200, "{heard}");
-    assert!(heard["body"].as_str().unwrap().contains(r#""status":"applied""#), "{heard}");
+async fn release_binaries_handle_the_sample_events() {
+    let environment = SampleEnvironment::set_up().await;
+    let webhook = environment.start("WebhookFunction", "webhook").await;
+    let response = webhook.invoke(&sample("webhook")).await;
+    assert_eq!(response["statusCode"], 200, "{response}");
+    assert!(response["body"].as_str().unwrap().contains(r#""status":"applied""#), "{response}");
 
-    let bridge = here.start("CarBridgeFunction", "car-bridge").await;
+    let bridge = environment.start("CarBridgeFunction", "car-bridge").await;
     let batch = bridge.invoke(&sample("car-bridge")).await;
-    let poison = "2e1424d4-f796-459a-8184-9c92662be6da";
+    let invalid = "2e1424d4-f796-459a-8184-9c92662be6da";
     assert_eq!(
         batch,
-        json!({"batchItemFailures": [{"itemIdentifier": poison}]}),
-        "only what nobody can read comes back"
+        json!({"batchItemFailures": [{"itemIdentifier": invalid}]}),
+        "only the undecodable message is retried"
     );
 
-    let reconciler = here.start("ReconcilerFunction", "reconciler").await;
-    let swept = reconciler.invoke(&sample("reconciler")).await;
-    assert_eq!((&swept["status"], &swept["run_id"]), (&json!("completed"), &json!("sweep-20261116T0905Z")), "{swept}");
-    let again = reconciler.invoke(&sample("reconciler")).await;
-    assert_eq!(again["status"], "duplicate_trigger", "{again}");
-    let asked = reconciler.invoke(&sample("reconciler-requested")).await;
-    assert_eq!((&asked["status"], &asked["run_id"]), (&json!("completed"), &json!("asked-by-sample")), "{asked}");
+    let reconciler = environment.start("ReconcilerFunction", "reconciler").await;
+    let scheduled = reconciler.invoke(&sample("reconciler")).await;
+    assert_eq!(
+        (&scheduled["status"], &scheduled["run_id"]),
+        (&json!("completed"), &json!("sweep-20261116T0905Z")),
+        "{scheduled}"
+    );
+    let repeated = reconciler.invoke(&sample("reconciler")).await;
+    assert_eq!(repeated["status"], "duplicate_trigger", "{repeated}");
+    let requested = reconciler.invoke(&sample("reconciler-requested")).await;
+    assert_eq!(
+        (&requested["status"], &requested["run_id"]),
+        (&json!("completed"), &json!("asked-by-sample")),
+        "{requested}"
+    );
 
-    let admin = here.start("AdminFunction", "admin").await;
+    let admin = environment.start("AdminFunction", "admin").await;
     let healthy = admin.invoke(&sample("admin")).await;
     assert_eq!(healthy["statusCode"], 200, "{healthy}");
     let mut page = sample("admin");
@@ -113,21 +121,21 @@ async fn the_sample_events_go_through_the_release_binaries() {
     page["headers"]["accept-encoding"] = json!("gzip");
     let page = admin.invoke(&page).await;
     assert_eq!((&page["statusCode"], &page["headers"]["content-encoding"]), (&json!(200), &json!("gzip")), "{page}");
-    assert_eq!(page["isBase64Encoded"], true, "what is compressed is no text: {page}");
-    assert!(page["body"].as_str().unwrap().starts_with("H4sI"), "base64 of what gzip begins with: {page}");
-    let mut odd = sample("admin");
-    odd["rawQueryString"] = json!("a=<b> c");
-    let odd = admin.invoke(&odd).await;
-    assert_eq!(odd["statusCode"], 200, "a query that is no URI ended the process: {odd}");
-    let mut nonsense = sample("admin");
-    nonsense["requestContext"]["http"]["method"] = json!("no method");
-    let nonsense = admin.invoke(&nonsense).await;
-    assert!(nonsense["errorMessage"].as_str().unwrap().contains("Amazon API Gateway"), "{nonsense}");
+    assert_eq!(page["isBase64Encoded"], true, "a compressed body must be base64: {page}");
+    assert!(page["body"].as_str().unwrap().starts_with("H4sI"), "base64 of the gzip header: {page}");
+    let mut bad_query = sample("admin");
+    bad_query["rawQueryString"] = json!("a=<b> c");
+    let bad_query = admin.invoke(&bad_query).await;
+    assert_eq!(bad_query["statusCode"], 200, "a query string that is not a valid URI crashed the process: {bad_query}");
+    let mut bad_method = sample("admin");
+    bad_method["requestContext"]["http"]["method"] = json!("no method");
+    let bad_method = admin.invoke(&bad_method).await;
+    assert!(bad_method["errorMessage"].as_str().unwrap().contains("Amazon API Gateway"), "{bad_method}");
 }
 
 #[test]
-fn no_function_is_larger_than_six_megabytes() {
-    // Only what is optimised is uploaded.
+fn zipped_function_is_at_most_six_megabytes() {
+    // Unoptimised binaries are never deployed.
     if std::env::var("SUTURE_PROFILE").is_ok_and(|profile| profile == "dev") {
         return;
     }
@@ -139,14 +147,17 @@ fn no_function_is_larger_than_six_megabytes() {
 }
 
 #[test]
-fn the_samples_environment_is_that_of_the_template() {
+fn template_declares_every_variable_of_the_sample_environment() {
     let globals = template()["Globals"]["Function"]["Environment"]["Variables"].as_object().unwrap();
     let env = read("tests/env.json");
     for (function, set) in env.as_object().unwrap() {
         let own = template()["Resources"][function]["Properties"]["Environment"]["Variables"].as_object().unwrap();
         for name in set.as_object().unwrap().keys() {
-            // `sam local` sets only what the template names.
-            assert!(globals.contains_key(name) || own.contains_key(name), "{function} has no {name}");
+            // `sam local` ignores variables that the template does not declare.
+            assert!(
+                globals.contains_key(name) || own.contains_key(name),
+                "the template does not declare {name} for {function}"
+            );
         }
     }
     assert_eq!(env.as_object().unwrap().len(), 4);

@@ -1,4 +1,5 @@
-//! The stack: `template.yaml` deployed by CloudFormation onto ministack, with the release binaries, for a pretended world.
+//! The stack under test: SAM deploys `template.yaml` with the release binaries to ministack; the fakes play GitHub, Jenkins and the
+//! bots.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,43 +22,42 @@ use serde_json::{Value, json};
 use tests::lambda::{FUNCTIONS, binaries, request, root, tools};
 use tests::local_aws::{Folder, Ministack};
 
-/// What the world's tokens and secrets are, in one secret.
+/// The name of the secret with the tokens and webhook secrets of the fakes.
 pub(crate) const SECRET: &str = "suture-test";
 /// The key of the admin API.
 pub(crate) const ADMIN_KEY: &str = "a key for the test";
 
-/// Everything together.
 pub(crate) struct Stack {
-    pub(crate) world: Arc<Mutex<Fakes>>,
+    pub(crate) fakes: Arc<Mutex<Fakes>>,
     pub(crate) aws: SdkConfig,
     pub(crate) outputs: BTreeMap<String, String>,
     pub(crate) store: DynamoStore,
-    /// What the bots hear.
-    bus: String,
-    /// What people get.
-    mails: String,
+    /// The URL of a queue that receives all events of the bus.
+    bus_queue: String,
+    /// The URL of a queue that receives all mails.
+    mail_queue: String,
     queue: aws_sdk_sqs::Client,
     port: u16,
-    _serving: FakeServers,
+    _servers: FakeServers,
     _folder: Folder,
 }
 
 fn settings() -> FakeSettings {
-    let quick = (200, 400);
+    let short_ms = (200, 400);
     let timing = FakeTiming {
         webhook_ms: (10, 50),
         mergeable_ms: (10, 50),
-        notice_ms: quick,
-        queue_ms: quick,
+        notice_ms: short_ms,
+        queue_ms: short_ms,
         build_ms: (1_000, 2_000),
-        bot_ms: quick,
-        policy_ms: quick,
-        genie_ms: quick,
-        merge_queue_ms: quick,
+        bot_ms: short_ms,
+        policy_ms: short_ms,
+        genie_ms: short_ms,
+        merge_queue_ms: short_ms,
         asleep_ms: (1_000, 2_000),
-        base_moves_ms: quick,
+        base_moves_ms: short_ms,
     };
-    // It began three hours ago: what was stuck then is stale now, and nobody has to wait for it.
+    // The fakes' clock starts three hours ago, so that stuck pull requests are already stale when it catches up.
     let start = Timestamp::now() - SignedDuration::from_hours(3);
     FakeSettings { start, timing, faults: FaultRates::none(), secondary_limits: false, ..FakeSettings::default() }
 }
@@ -66,9 +66,9 @@ impl Stack {
     pub(crate) async fn deploy() -> Self {
         let settings = settings();
         let fields = secret_of(&settings);
-        let world = Arc::new(Mutex::new(Fakes::new(9, settings)));
-        let serving = fakes::serve(Arc::clone(&world)).await.unwrap();
-        // Every call is held against the caller's policies: what the template forgets to allow fails here.
+        let fakes = Arc::new(Mutex::new(Fakes::new(9, settings)));
+        let servers = fakes::serve(Arc::clone(&fakes)).await.unwrap();
+        // This ministack enforces IAM, so a permission that is missing in the template fails the test.
         let ministack = Ministack::guarded();
         let port: u16 = ministack.endpoint().rsplit_once(':').unwrap().1.parse().unwrap();
         let aws = aws_config::defaults(BehaviorVersion::latest()).region(Region::new("us-east-1"));
@@ -77,14 +77,14 @@ impl Stack {
         let secrets = aws_sdk_secretsmanager::Client::new(&aws);
         secrets.create_secret().name(SECRET).secret_string(fields.to_string()).send().await.unwrap();
         let folder = Folder::new();
-        lay_out(folder.path());
+        prepare_build(folder.path());
         python(ministack.endpoint(), "boto3.client('s3').create_bucket(Bucket='artifacts')");
         let config = folder.path().join("infra/config/suture.toml");
         let parameters = [
             format!("EndpointUrl={}", ministack.endpoint()),
             format!("ConfigPath={}", config.display()),
-            format!("GitHubApiUrl={}", serving.github_url),
-            format!("JenkinsUrl={}", serving.jenkins_url),
+            format!("GitHubApiUrl={}", servers.github_url),
+            format!("JenkinsUrl={}", servers.jenkins_url),
             "JenkinsUser=suture".to_owned(),
             "JenkinsReports=true".to_owned(),
             "BotsReport=true".to_owned(),
@@ -95,7 +95,7 @@ impl Stack {
             "Architecture=x86_64".to_owned(),
             format!("SecretName={SECRET}"),
         ];
-        sam(folder.path(), ministack.endpoint(), &deploying(&parameters));
+        sam(folder.path(), ministack.endpoint(), &deploy_arguments(&parameters));
         let listed = sam(
             folder.path(),
             ministack.endpoint(),
@@ -105,12 +105,12 @@ impl Stack {
         let names = TableNames { state: outputs["StateTableName"].clone(), events: outputs["EventsTableName"].clone() };
         let store = DynamoStore::new(aws_sdk_dynamodb::Client::new(&aws), names);
         let queue = aws_sdk_sqs::Client::new(&aws);
-        let bus = listen_to_bus(&aws, &queue, &outputs["BusName"]).await;
-        let mails = listen_to_mails(&aws, &queue, &outputs["AlertTopicArn"]).await;
-        Self { world, aws, outputs, store, bus, mails, queue, port, _serving: serving, _folder: folder }
+        let bus_queue = subscribe_to_bus(&aws, &queue, &outputs["BusName"]).await;
+        let mail_queue = subscribe_to_mails(&aws, &queue, &outputs["AlertTopicArn"]).await;
+        Self { fakes, aws, outputs, store, bus_queue, mail_queue, queue, port, _servers: servers, _folder: folder }
     }
 
-    /// A request to the API, as it comes from outside.
+    /// Sends a request to the API from outside.
     pub(crate) async fn call(
         &self,
         method: &str,
@@ -129,45 +129,45 @@ impl Stack {
         tokio::task::spawn_blocking(call).await.unwrap()
     }
 
-    /// The world goes on: time passes there, what it sends arrives, and bots hear what is on the bus.
-    pub(crate) async fn go_on(&self) {
+    /// Advances the fakes to the present, delivers their webhooks, and passes bus events to the fake bots.
+    pub(crate) async fn advance(&self) {
         let deliveries = {
-            let mut world = self.world.lock().unwrap();
-            world.advance_to(Timestamp::now());
-            world.take_webhooks()
+            let mut fakes = self.fakes.lock().unwrap();
+            fakes.advance_to(Timestamp::now());
+            fakes.take_webhooks()
         };
         for delivery in deliveries {
             let (status, answer) =
                 self.call("POST", delivery.target.path(), delivery.headers.clone(), &delivery.body).await;
             eprintln!("{} {:?} {:?}: {status} {answer}", delivery.event, delivery.action, delivery.pr);
-            self.world.lock().unwrap().webhook_answered(&delivery, status);
+            self.fakes.lock().unwrap().webhook_answered(&delivery, status);
             assert!(status < 300, "{status}: {answer}");
         }
-        for body in self.take(&self.bus).await {
+        for body in self.take(&self.bus_queue).await {
             let event: Value = serde_json::from_str(&body).unwrap();
             eprintln!("bus: {body}");
-            let known = event["detail-type"].as_str().unwrap();
-            self.world.lock().unwrap().bus_event(known, &event["detail"].to_string());
+            let detail_type = event["detail-type"].as_str().unwrap();
+            self.fakes.lock().unwrap().bus_event(detail_type, &event["detail"].to_string());
         }
     }
 
-    /// Lets the world go on until this is so.
-    pub(crate) async fn until(&self, what: &str, within: Duration, mut is_so: impl AsyncFnMut(&Self) -> bool) {
-        let give_up = Instant::now() + within;
-        while !is_so(self).await {
-            if Instant::now() >= give_up {
-                panic!("not within {within:?}: {what}\n{}", self.logs());
+    /// Advances the fakes until the condition holds; panics with the logs after the timeout.
+    pub(crate) async fn until(&self, what: &str, timeout: Duration, mut holds: impl AsyncFnMut(&Self) -> bool) {
+        let deadline = Instant::now() + timeout;
+        while !holds(self).await {
+            if Instant::now() >= deadline {
+                panic!("not within {timeout:?}: {what}\n{}", self.logs());
             }
-            self.go_on().await;
+            self.advance().await;
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
 
-    /// What is in a queue; it is empty then.
+    /// Receives and deletes up to ten messages of a queue.
     pub(crate) async fn take(&self, url: &str) -> Vec<String> {
-        let asked = self.queue.receive_message().queue_url(url).max_number_of_messages(10).send().await.unwrap();
+        let received = self.queue.receive_message().queue_url(url).max_number_of_messages(10).send().await.unwrap();
         let mut bodies = Vec::new();
-        for message in asked.messages.unwrap_or_default() {
+        for message in received.messages.unwrap_or_default() {
             self.queue
                 .delete_message()
                 .queue_url(url)
@@ -180,12 +180,12 @@ impl Stack {
         bodies
     }
 
-    /// What the functions wrote, for whoever has to find out why.
+    /// The last log lines of all functions, for failure messages.
     pub(crate) fn logs(&self) -> String {
         logs(Ministack::guarded().endpoint())
     }
 
-    /// Every line that a function wrote.
+    /// All log lines of a function.
     pub(crate) fn lines(&self, function: &str) -> Vec<String> {
         let read = format!(
             "pages = boto3.client('logs').get_paginator('filter_log_events').paginate(logGroupName='/suture/suture/{function}')\n\
@@ -195,7 +195,7 @@ impl Stack {
     }
 
     pub(crate) async fn mails(&self) -> Vec<String> {
-        self.take(&self.mails).await
+        self.take(&self.mail_queue).await
     }
 
     pub(crate) fn queue(&self) -> &aws_sdk_sqs::Client {
@@ -227,8 +227,8 @@ fn secret_of(settings: &FakeSettings) -> Value {
     })
 }
 
-/// Lays the template beside what `sam build` would have built.
-fn lay_out(folder: &Path) {
+/// Puts the template and the binaries where `sam build` would put them.
+fn prepare_build(folder: &Path) {
     std::fs::copy(root().join("template.yaml"), folder.join("template.yaml")).unwrap();
     for function in FUNCTIONS {
         let at = folder.join("functions").join(function);
@@ -239,15 +239,15 @@ fn lay_out(folder: &Path) {
     std::fs::write(folder.join("infra/config/suture.toml"), "mode = \"act\"\n").unwrap();
 }
 
-fn deploying(parameters: &[String]) -> Vec<String> {
+fn deploy_arguments(parameters: &[String]) -> Vec<String> {
     let fixed = "deploy --template-file template.yaml --stack-name suture --s3-bucket artifacts --capabilities CAPABILITY_IAM \
                  --no-confirm-changeset --no-progressbar --parameter-overrides";
     fixed.split_whitespace().map(str::to_owned).chain(parameters.iter().cloned()).collect()
 }
 
-/// Does something with Amazon's own SDK that no crate of ours needs; what it prints last is the answer.
-pub(crate) fn python(endpoint: &str, what: &str) -> String {
-    let program = format!("import boto3, json\n{what}");
+/// Runs Python code with boto3, for AWS services whose SDK is no dependency of Suture. Returns its standard output.
+pub(crate) fn python(endpoint: &str, code: &str) -> String {
+    let program = format!("import boto3, json\n{code}");
     run(Command::new(tools("sam").join("python")).args(["-c", &program]), endpoint)
 }
 
@@ -265,7 +265,7 @@ fn sam(folder: &Path, endpoint: &str, arguments: &[String]) -> String {
 }
 
 fn run(command: &mut Command, endpoint: &str) -> String {
-    let said = command
+    let output = command
         .env("AWS_ENDPOINT_URL", endpoint)
         .env("AWS_ACCESS_KEY_ID", "test")
         .env("AWS_SECRET_ACCESS_KEY", "test")
@@ -273,8 +273,8 @@ fn run(command: &mut Command, endpoint: &str) -> String {
         .env("SAM_CLI_TELEMETRY", "0")
         .output()
         .unwrap();
-    let (out, err) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
-    assert!(said.status.success(), "{command:?}: {out}{err}");
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{command:?}: {out}{err}");
     out.into_owned()
 }
 
@@ -284,17 +284,17 @@ fn outputs(listed: &str) -> BTreeMap<String, String> {
     listed.iter().map(|output| (text(&output["OutputKey"]), text(&output["OutputValue"]))).collect()
 }
 
-async fn fresh_queue(queue: &aws_sdk_sqs::Client, name: &str) -> (String, String) {
+async fn create_queue(queue: &aws_sdk_sqs::Client, name: &str) -> (String, String) {
     let url = queue.create_queue().queue_name(name).send().await.unwrap().queue_url.unwrap();
-    let wanted = QueueAttributeName::QueueArn;
-    let got = queue.get_queue_attributes().queue_url(&url).attribute_names(wanted.clone()).send().await.unwrap();
-    let arn = got.attributes.unwrap()[&wanted].clone();
+    let arn_attribute = QueueAttributeName::QueueArn;
+    let got = queue.get_queue_attributes().queue_url(&url).attribute_names(arn_attribute.clone()).send().await.unwrap();
+    let arn = got.attributes.unwrap()[&arn_attribute].clone();
     (url, arn)
 }
 
-/// The bots listen, by a rule of their own, to everything Suture says.
-async fn listen_to_bus(aws: &SdkConfig, queue: &aws_sdk_sqs::Client, bus: &str) -> String {
-    let (url, arn) = fresh_queue(queue, "bots").await;
+/// Adds a rule that copies all events of Suture to a queue for the fake bots.
+async fn subscribe_to_bus(aws: &SdkConfig, queue: &aws_sdk_sqs::Client, bus: &str) -> String {
+    let (url, arn) = create_queue(queue, "bots").await;
     let events = aws_sdk_eventbridge::Client::new(aws);
     let rule = events.put_rule().name("bots").event_bus_name(bus).event_pattern(r#"{"source": ["suture"]}"#);
     rule.send().await.unwrap();
@@ -303,15 +303,15 @@ async fn listen_to_bus(aws: &SdkConfig, queue: &aws_sdk_sqs::Client, bus: &str) 
     url
 }
 
-/// A second subscription, which can be read, gets what goes out by mail.
-async fn listen_to_mails(aws: &SdkConfig, queue: &aws_sdk_sqs::Client, topic: &str) -> String {
-    let (url, arn) = fresh_queue(queue, "mails").await;
+/// Adds a second subscription to the alert topic: a queue, which the test can read.
+async fn subscribe_to_mails(aws: &SdkConfig, queue: &aws_sdk_sqs::Client, topic: &str) -> String {
+    let (url, arn) = create_queue(queue, "mails").await;
     let policy = json!({"Version": "2012-10-17", "Statement": [{
         "Effect": "Allow", "Principal": {"Service": "sns.amazonaws.com"}, "Action": "sqs:SendMessage", "Resource": arn
     }]});
     let allow = queue.set_queue_attributes().queue_url(&url).attributes(QueueAttributeName::Policy, policy.to_string());
     allow.send().await.unwrap();
-    let people = aws_sdk_sns::Client::new(aws);
-    people.subscribe().topic_arn(topic).protocol("sqs").endpoint(arn).send().await.unwrap();
+    let topics = aws_sdk_sns::Client::new(aws);
+    topics.subscribe().topic_arn(topic).protocol("sqs").endpoint(arn).send().await.unwrap();
     url
 }

@@ -1,4 +1,4 @@
-//! The template against the code: tables and indexes, metrics and alarms, what each role may do, and how times fit together.
+//! Compares template.yaml with the code: tables and indexes, metrics and alarms, permissions of the roles, and timeouts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tests::lambda::root;
 use tests::local_aws::{Dynoxide, client, fresh_names};
 
-/// template.yaml, as it is written.
+/// template.yaml, before SAM transforms it.
 pub(crate) fn template() -> &'static Value {
     static TEMPLATE: OnceLock<Value> = OnceLock::new();
     TEMPLATE.get_or_init(|| {
@@ -30,7 +30,7 @@ fn property<'a>(name: &str, property: &str) -> &'a Value {
     &template()["Resources"][name]["Properties"][property]
 }
 
-/// A schema as a set: the order of definitions and indexes means nothing.
+/// A schema without the order of attribute definitions and indexes.
 fn shape(attributes: &[(String, String)], keys: Vec<(String, String)>, indexes: BTreeMap<String, Value>) -> Value {
     let attributes: BTreeSet<_> = attributes.iter().collect();
     json!({"attributes": attributes, "keys": keys, "indexes": indexes})
@@ -41,21 +41,22 @@ fn pairs(list: &Value, first: &str, second: &str) -> Vec<(String, String)> {
     list.as_array().unwrap().iter().map(|pair| (text(&pair[first]), text(&pair[second]))).collect()
 }
 
-fn in_template(table: &str) -> Value {
+fn table_in_template(table: &str) -> Value {
     let table = resources("AWS::DynamoDB::Table")[table];
     let indexes = table["GlobalSecondaryIndexes"].as_array().cloned().unwrap_or_default();
     let indexes = indexes.iter().map(|index| {
-        let mut carried: Vec<Value> = index["Projection"]["NonKeyAttributes"].as_array().cloned().unwrap_or_default();
-        carried.sort_by_key(Value::to_string);
+        let mut projected: Vec<Value> = index["Projection"]["NonKeyAttributes"].as_array().cloned().unwrap_or_default();
+        projected.sort_by_key(Value::to_string);
         let keys = pairs(&index["KeySchema"], "AttributeName", "KeyType");
-        let described = json!({"keys": keys, "projection": index["Projection"]["ProjectionType"], "carried": carried});
+        let described =
+            json!({"keys": keys, "projection": index["Projection"]["ProjectionType"], "projected": projected});
         (index["IndexName"].as_str().unwrap().to_owned(), described)
     });
     let attributes = pairs(&table["AttributeDefinitions"], "AttributeName", "AttributeType");
     shape(&attributes, pairs(&table["KeySchema"], "AttributeName", "KeyType"), indexes.collect())
 }
 
-async fn in_code(client: &aws_sdk_dynamodb::Client, table: &str) -> Value {
+async fn table_in_code(client: &aws_sdk_dynamodb::Client, table: &str) -> Value {
     let table = client.describe_table().table_name(table).send().await.unwrap().table.unwrap();
     let keys = |keys: &[aws_sdk_dynamodb::types::KeySchemaElement]| -> Vec<(String, String)> {
         keys.iter().map(|key| (key.attribute_name.clone(), key.key_type.as_str().to_owned())).collect()
@@ -67,23 +68,23 @@ async fn in_code(client: &aws_sdk_dynamodb::Client, table: &str) -> Value {
         .collect();
     let indexes = table.global_secondary_indexes().iter().map(|index| {
         let projection = index.projection().unwrap();
-        let mut carried: Vec<String> = projection.non_key_attributes().to_vec();
-        carried.sort();
+        let mut projected: Vec<String> = projection.non_key_attributes().to_vec();
+        projected.sort();
         let kind = projection.projection_type().unwrap().as_str();
-        let described = json!({"keys": keys(index.key_schema()), "projection": kind, "carried": carried});
+        let described = json!({"keys": keys(index.key_schema()), "projection": kind, "projected": projected});
         (index.index_name().unwrap().to_owned(), described)
     });
     shape(&attributes, keys(table.key_schema()), indexes.collect())
 }
 
 #[tokio::test]
-async fn the_tables_are_those_the_code_makes() {
+async fn template_and_code_have_the_same_tables() {
     let dynamo = Dynoxide::in_memory().await;
     let names: TableNames = fresh_names();
     drop(dynamo.store_on(names.clone()).await);
     let client = client(dynamo.endpoint());
-    assert_eq!(in_template("StateTable"), in_code(&client, &names.state).await);
-    assert_eq!(in_template("EventsTable"), in_code(&client, &names.events).await);
+    assert_eq!(table_in_template("StateTable"), table_in_code(&client, &names.state).await);
+    assert_eq!(table_in_template("EventsTable"), table_in_code(&client, &names.events).await);
     for (name, table) in resources("AWS::DynamoDB::Table") {
         assert_eq!(table["TimeToLiveSpecification"], json!({"AttributeName": "ttl", "Enabled": true}), "{name}");
         assert_eq!(table["PointInTimeRecoverySpecification"], json!({"PointInTimeRecoveryEnabled": true}), "{name}");
@@ -91,7 +92,7 @@ async fn the_tables_are_those_the_code_makes() {
     }
 }
 
-/// Every metric the code counts, by function, as the lines it writes have them: found where they are counted.
+/// The metrics that each function logs, taken from the source of its log calls.
 fn counted() -> BTreeMap<&'static str, BTreeSet<String>> {
     let source = |paths: &[&str]| -> String {
         paths.iter().map(|path| std::fs::read_to_string(root().join(path)).unwrap()).collect()
@@ -111,7 +112,7 @@ fn counted() -> BTreeMap<&'static str, BTreeSet<String>> {
         let mut metrics: BTreeSet<String> = BTreeSet::new();
         metrics.extend(names(&text, ".count(\""));
         metrics.extend(names(&text, ".gauge(\""));
-        // Words that stand for an outcome, and are counted under it.
+        // Outcomes are counted under their own name.
         if function == "webhook" {
             metrics.extend(names(&text, " => \""));
         }
@@ -127,11 +128,11 @@ fn counted() -> BTreeMap<&'static str, BTreeSet<String>> {
 }
 
 #[test]
-fn every_metric_in_the_template_is_one_the_code_counts() {
+fn code_counts_every_metric_of_the_template() {
     let counted = counted();
     let is_counted = |function: &str, metric: &str| {
-        let known = counted.get(function).unwrap_or_else(|| panic!("no function `{function}`"));
-        assert!(known.contains(metric), "{function} does not count `{metric}`, but {known:?}");
+        let known = counted.get(function).unwrap_or_else(|| panic!("unknown function `{function}`"));
+        assert!(known.contains(metric), "{function} does not count `{metric}`, only {known:?}");
     };
     let mut alarms = 0;
     for (name, alarm) in resources("AWS::CloudWatch::Alarm") {
@@ -160,16 +161,16 @@ fn every_metric_in_the_template_is_one_the_code_counts() {
 }
 
 #[test]
-fn silence_is_an_alarm_only_where_silence_means_that_nobody_looks() {
+fn missing_data_breaches_only_the_sweeps_stopped_alarm() {
     for (name, alarm) in resources("AWS::CloudWatch::Alarm") {
         let expected = if name == "SweepsStoppedAlarm" { "breaching" } else { "notBreaching" };
         assert_eq!(alarm["TreatMissingData"], expected, "{name}");
     }
-    let stopped = resources("AWS::CloudWatch::Alarm")["SweepsStoppedAlarm"];
-    assert_eq!((&stopped["Period"], &stopped["Threshold"]), (&json!(600), &json!(1)));
+    let sweeps_stopped = resources("AWS::CloudWatch::Alarm")["SweepsStoppedAlarm"];
+    assert_eq!((&sweeps_stopped["Period"], &sweeps_stopped["Threshold"]), (&json!(600), &json!(1)));
 }
 
-/// What each role may do, by action.
+/// The statements of a role's policies, by action.
 fn grants(role: &str) -> BTreeMap<String, Vec<Value>> {
     let mut grants: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     for policy in property(role, "Policies").as_array().unwrap() {
@@ -178,13 +179,13 @@ fn grants(role: &str) -> BTreeMap<String, Vec<Value>> {
             assert_eq!(statement["Effect"], "Allow", "{role}");
             let list = |value: &Value| value.as_array().cloned().unwrap_or_else(|| vec![value.clone()]);
             for action in list(&statement["Action"]) {
-                // What only a local AWS asks for.
+                // Actions that only a local AWS needs are conditional.
                 let Some(action) = action.as_str() else { continue };
                 assert!(!action.contains('*'), "{role}: {action}");
                 grants.entry(action.to_owned()).or_default().push(statement.clone());
                 for resource in list(&statement["Resource"]) {
-                    // X-Ray has no resources to name.
-                    assert!(resource != "*" || action.starts_with("xray:"), "{role}: {action} on everything");
+                    // X-Ray has no resource-level permissions.
+                    assert!(resource != "*" || action.starts_with("xray:"), "{role}: {action} on all resources");
                 }
             }
         }
@@ -193,11 +194,11 @@ fn grants(role: &str) -> BTreeMap<String, Vec<Value>> {
 }
 
 #[test]
-fn only_the_car_bridge_and_the_desk_speak_on_the_bus_and_only_their_own_words() {
-    let spoken = |role: &str| -> BTreeSet<String> {
+fn only_car_bridge_and_admin_publish_to_the_bus_and_only_their_detail_types() {
+    let permitted = |role: &str| -> BTreeSet<String> {
         let grants = grants(role);
         let Some(statements) = grants.get("events:PutEvents") else { return BTreeSet::new() };
-        // The other branch is that of a local AWS.
+        // The first branch of the `Fn::If` is for a local AWS.
         let condition = &statements[0]["Condition"]["Fn::If"][2]["StringEquals"];
         assert_eq!(condition["events:source"], BUS_SOURCE, "{role}");
         let types = &condition["events:detail-type"];
@@ -207,14 +208,14 @@ fn only_the_car_bridge_and_the_desk_speak_on_the_bus_and_only_their_own_words() 
     let names = |types: &[DetailType]| -> BTreeSet<String> { types.iter().map(|one| one.name().to_owned()).collect() };
     let bots: Vec<DetailType> =
         DetailType::ALL.into_iter().filter(|one| *one != DetailType::ReconcileRequested).collect();
-    assert_eq!(spoken("CarBridgeRole"), names(&bots));
-    assert_eq!(spoken("AdminRole"), names(&[DetailType::ReconcileRequested]));
-    assert_eq!(spoken("WebhookRole"), names(&[]));
-    assert_eq!(spoken("ReconcilerRole"), names(&[]));
+    assert_eq!(permitted("CarBridgeRole"), names(&bots));
+    assert_eq!(permitted("AdminRole"), names(&[DetailType::ReconcileRequested]));
+    assert_eq!(permitted("WebhookRole"), names(&[]));
+    assert_eq!(permitted("ReconcilerRole"), names(&[]));
 }
 
 #[test]
-fn roles_name_what_they_may_do_and_to_what() {
+fn roles_grant_no_wildcard_and_no_forbidden_action() {
     for role in ["WebhookRole", "CarBridgeRole", "ReconcilerRole", "AdminRole"] {
         let grants = grants(role);
         for never in ["dynamodb:Scan", "dynamodb:DeleteTable", "secretsmanager:PutSecretValue", "lambda:InvokeFunction"]
@@ -223,15 +224,15 @@ fn roles_name_what_they_may_do_and_to_what() {
         }
         assert!(grants.contains_key("secretsmanager:GetSecretValue"), "{role}");
     }
-    // Anybody can reach these two: neither writes mails, and the ear does not read lists it does not need.
+    // These two functions are reachable from the internet and must not send mail.
     for role in ["WebhookRole", "AdminRole"] {
         assert!(!grants(role).contains_key("sns:Publish"), "{role}");
     }
 }
 
 #[test]
-fn who_counts_a_day_may_read_the_index_by_day() {
-    // The desk shows it, and the reconciler writes it into the status issue.
+fn admin_and_reconciler_may_query_the_by_day_index() {
+    // The admin API shows the daily counts, and the reconciler writes them into the status issue.
     for role in ["AdminRole", "ReconcilerRole"] {
         let lists = format!("{:?}", grants(role)["dynamodb:Query"]);
         assert!(lists.contains("${EventsTable.Arn}/index/by_day"), "{role}: {lists}");
@@ -239,35 +240,39 @@ fn who_counts_a_day_may_read_the_index_by_day() {
 }
 
 #[test]
-fn times_fit_together() {
+fn timeouts_are_consistent() {
     let seconds = |name: &str, of: &str| property(name, of).as_i64().unwrap();
     let bridge = seconds("CarBridgeFunction", "Timeout");
     assert!(seconds("CommandQueue", "VisibilityTimeout") >= 6 * bridge);
     let mapping = &property("CarBridgeFunction", "Events")["Commands"]["Properties"];
     assert!(mapping["ScalingConfig"]["MaximumConcurrency"].as_i64().unwrap() >= 2);
     assert_eq!(mapping["FunctionResponseTypes"], json!(["ReportBatchItemFailures"]));
-    // bridge::runs::LEASE: a worker that has not come back by then is gone.
-    assert!(bridge < 120, "a run is leased for two minutes");
-    // SNAPSHOT_RESERVE: in its last minute a sweep reads nothing from GitHub.
-    assert!(seconds("ReconcilerFunction", "Timeout") >= 120, "there would be no time to look at anything");
-    assert!(seconds("WebhookFunction", "Timeout") <= 10, "GitHub does not wait longer");
-    assert!(seconds("AdminFunction", "Timeout") < 30, "API Gateway does not wait longer");
+    // WORKER_LEASE: the lease on a run (6 min) must not expire while the function still runs.
+    assert!(bridge < 120, "the timeout must stay well below the lease on a run");
+    // SNAPSHOT_RESERVE: a sweep reads no snapshots in its last minute.
+    assert!(seconds("ReconcilerFunction", "Timeout") >= 120, "a sweep would have no time to read snapshots");
+    assert!(seconds("WebhookFunction", "Timeout") <= 10, "GitHub waits 10 s for a response");
+    assert!(seconds("AdminFunction", "Timeout") < 30, "API Gateway waits 30 s for a response");
     assert_eq!(property("SweepSchedule", "ScheduleExpression"), "rate(1 minute)");
-    assert_eq!(domain::policy::Policies::default().base().sweep.every_minutes, 1, "the schedule must agree");
+    assert_eq!(
+        domain::policy::Policies::default().base().sweep.every_minutes,
+        1,
+        "the schedule and the default policy must agree"
+    );
     let input = property("SweepSchedule", "Target")["Input"].as_str().unwrap();
     let input: Value = serde_json::from_str(input).unwrap();
     assert_eq!(input["slot"], "<aws.scheduler.scheduled-time>");
 }
 
 #[test]
-fn the_packaged_configuration_can_be_read_and_only_looks() {
+fn packaged_configuration_is_valid_and_in_observe_mode() {
     let text = std::fs::read_to_string(root().join("infra/config/suture.toml")).unwrap();
     let policies = domain::policy::Policies::parse(&text).unwrap();
     assert_eq!(policies.base().mode, domain::policy::Mode::Observe, "new installations start in observe mode");
 }
 
 #[test]
-fn the_access_log_says_nothing_that_is_worth_stealing() {
+fn access_log_contains_no_headers_query_or_body() {
     let format = property("ApiStage", "AccessLogSettings")["Format"].as_str().unwrap();
     let _: Value = serde_json::from_str(format).unwrap();
     for secret in ["header", "authorizer", "query", "body"] {

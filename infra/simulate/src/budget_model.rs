@@ -1,4 +1,4 @@
-//! Recounts the budgets of a pull request from the log alone, independently of the record's own counts.
+//! Recounts the budgets of a pull request from the event log, independently of the counters in the record.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub(crate) struct BudgetModel {
 }
 
 impl BudgetModel {
-    /// Answers which budget is exceeded, if any, and the change of the vulnerability's count of close-and-reopens.
+    /// Returns the exceeded budget, if any, and the change of the vulnerability's close-and-reopen count.
     pub(crate) fn read(&mut self, event: &Event, policy: &Policy) -> (Option<String>, i32) {
         if let Some(strategy) = event.kind.claimed_strategy() {
             return self.claimed(event, strategy, policy);
@@ -35,12 +35,12 @@ impl BudgetModel {
             }
         } else if event.kind == EventKind::RemediationEnded && !event.payload.text.starts_with("dropped") {
             self.claim = None;
-        } else if event.kind == EventKind::RemediationEnded || gives_way(event) {
-            reopens = self.give_back();
+        } else if event.kind == EventKind::RemediationEnded || replaces_run(event) {
+            reopens = self.refund();
         } else if moves_head(event) {
             reopens = self.head_moved();
         }
-        self.resets(event);
+        self.apply_resets(event);
         (None, reopens)
     }
 
@@ -52,9 +52,9 @@ impl BudgetModel {
         self.lifetime += 1;
         let (most, lifetime) = (policy.budget(strategy), policy.budgets.lifetime);
         let violated = if *count > most {
-            Some(format!("{strategy} was claimed {count} times, and {most} are allowed"))
+            Some(format!("{strategy} was claimed {count} times; {most} are allowed"))
         } else if self.lifetime > lifetime {
-            Some(format!("{} remedies were claimed, and {lifetime} are allowed in a life", self.lifetime))
+            Some(format!("{} remedies were claimed; {lifetime} are allowed per pull request", self.lifetime))
         } else {
             None
         };
@@ -62,8 +62,8 @@ impl BudgetModel {
         (violated, reopens)
     }
 
-    /// A claim that was never accepted costs nothing.
-    fn give_back(&mut self) -> i32 {
+    /// A claim that was never accepted is refunded.
+    fn refund(&mut self) -> i32 {
         let Some(claim) = self.claim.take().filter(|claim| !claim.accepted) else { return 0 };
         if let Some(count) = self.counts.get_mut(&claim.strategy) {
             *count = count.saturating_sub(1);
@@ -77,13 +77,13 @@ impl BudgetModel {
             return 0;
         }
         self.counts.remove(&Strategy::BranchUpdate);
-        self.give_back()
+        self.refund()
     }
 
-    /// Seed §14, under rule 9: only others' events reset, and a person who takes over resets everything.
-    fn resets(&mut self, event: &Event) {
+    /// Seed 000 §14, rule 9: only events from outside reset a counter, and a person's intervention resets all of them.
+    fn apply_resets(&mut self, event: &Event) {
         let (Some(from), Some(to)) = (event.from, event.to) else {
-            // Another reason than before resets too, although the state is the same.
+            // A different failure reason resets the counter too, although the state is the same.
             if event.kind == EventKind::PolicyFailed && !event.payload.text.contains("eparation of duties") {
                 self.counts.remove(&Strategy::RetriggerSodCheck);
             }
@@ -100,26 +100,26 @@ impl BudgetModel {
         if event.kind == EventKind::StateDriftCorrected {
             reached.extend(transition::walk(from, to).unwrap_or_default().into_iter().map(|hop| hop.state));
         }
-        self.counts.retain(|strategy, _| !reached.iter().any(|state| is_proof(*strategy, *state)));
+        self.counts.retain(|strategy, _| !reached.iter().any(|state| proves_success(*strategy, *state)));
     }
 }
 
-/// A person's own run replaces ours; closing for good does not.
-fn gives_way(event: &Event) -> bool {
+/// A person's command replaces Suture's run, except `/cancel`, which closes the pull request.
+fn replaces_run(event: &Event) -> bool {
     event.kind == EventKind::CommandReceived
         && event.payload.run.is_some()
         && event.payload.name.as_deref() != Some("/cancel")
 }
 
-/// The pull request has another head now.
+/// The event changes the head of the pull request.
 fn moves_head(event: &Event) -> bool {
     let missed = event.kind == EventKind::StateDriftCorrected
         && event.payload.name.as_deref() == Some(EventKind::BranchUpdated.name());
     missed || matches!(event.kind, EventKind::BranchUpdated | EventKind::PrReopened)
 }
 
-/// Whether reaching this state shows that the strategy has done its work.
-fn is_proof(strategy: Strategy, state: State) -> bool {
+/// Whether reaching this state shows that the strategy succeeded.
+fn proves_success(strategy: Strategy, state: State) -> bool {
     match strategy {
         Strategy::Rebuild => state == State::ChecksPassed,
         Strategy::BranchUpdate => matches!(state, State::ChecksPassed | State::Merging | State::Merged),

@@ -1,5 +1,5 @@
-//! The four functions as processes around the fakes, wired as in production but without sockets. Processes come and go as
-//! Lambda's do: one invocation at a time each, started cold when none is free, and dropped with all their memory when they die.
+//! Runs the four functions as processes, connected as in production but without sockets. Processes behave like Lambda's execution
+//! environments: one invocation at a time, a cold start if none is free, and all memory lost when one dies.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -36,18 +36,18 @@ use crate::invariants::Invariant;
 use crate::queue::SimulatedMessage;
 use crate::shared_state::{SharedState, locked};
 
-/// GitHub waits this long for an answer to a webhook, and so does the function.
+/// GitHub's timeout for a webhook, and the timeout of the function.
 const WEBHOOK_LIMIT: Duration = Duration::from_secs(10);
 const BRIDGE_LIMIT: Duration = Duration::from_secs(60);
 const SWEEP_LIMIT: SignedDuration = SignedDuration::from_mins(5);
-/// Six times a worker's own limit, as AWS advises.
+/// Six times the function's timeout, as AWS recommends.
 const VISIBILITY_TIMEOUT: SignedDuration = SignedDuration::from_mins(6);
-/// Car Bridge processes at a time.
+/// The most concurrent Car Bridge processes.
 const MAX_WORKERS: u64 = 4;
-/// EventBridge and Scheduler send a failed event again this often.
+/// EventBridge and Scheduler retry a failed event this often.
 const SWEEP_RETRIES: u32 = 2;
 
-/// What each process is built from.
+/// Builds the function of each process.
 pub(crate) struct FunctionBuilder {
     policies: Policies,
     access: FakeAccess,
@@ -58,7 +58,7 @@ pub(crate) struct FunctionBuilder {
 
 impl FunctionBuilder {
     fn new(shared: &SharedState) -> Result<Self, String> {
-        let settings = locked(&shared.world).settings().clone();
+        let settings = locked(&shared.fakes).settings().clone();
         let (admin_key, entry) = new_key("ops", ApiRole::Admin).map_err(|error| error.to_string())?;
         Ok(Self {
             policies: shared.config.policies.clone(),
@@ -94,7 +94,7 @@ impl FunctionBuilder {
 
     fn bridge(&self, boundary: &ProcessBoundary) -> CarBridge<ProcessBoundary, ProcessBoundary> {
         let no_bots = Transport::with_service(tower::service_fn(|_: Request<Bytes>| async {
-            Err::<Response<Bytes>, BoxError>("no bot listens on HTTP".into())
+            Err::<Response<Bytes>, BoxError>("bots have no HTTP endpoint".into())
         }));
         let clients = car_bridge::ExternalClients {
             github: self.github(boundary),
@@ -125,7 +125,7 @@ impl FunctionBuilder {
     }
 }
 
-/// Processes of one function that wait for an invocation.
+/// Idle processes of one function.
 pub(crate) type ProcessPool<F> = Mutex<Vec<(ProcessBoundary, F)>>;
 
 pub(crate) struct Cluster {
@@ -135,11 +135,11 @@ pub(crate) struct Cluster {
     bridges: ProcessPool<CarBridge<ProcessBoundary, ProcessBoundary>>,
     reconcilers: ProcessPool<Reconciler<ProcessBoundary, ProcessBoundary>>,
     pub(crate) admins: ProcessPool<Router>,
-    /// Dashboard actions that are not answered yet.
+    /// Dashboard actions in progress.
     pub(crate) dashboard_actions: AtomicU64,
     started: AtomicU64,
     pub(crate) running: AtomicU64,
-    /// Of these, Car Bridges.
+    /// The running Car Bridge processes.
     workers: AtomicU64,
     pub(crate) sweeps: AtomicU64,
     pub(crate) crashes: AtomicU64,
@@ -174,7 +174,7 @@ impl Cluster {
         ProcessBoundary { shared: Arc::clone(&self.shared), process }
     }
 
-    /// Invokes a free process of this function, or a new one. `None` if the process died or the time was over.
+    /// Invokes an idle process of this function, or starts a new one. Returns `None` if the process died or timed out.
     pub(crate) async fn invoke<F, T>(
         &self,
         pool: &ProcessPool<F>,
@@ -183,8 +183,8 @@ impl Cluster {
         limit: Duration,
         work: impl AsyncFnOnce(&ProcessBoundary, &F) -> T,
     ) -> (ProcessBoundary, Option<T>) {
-        let free = locked(pool).pop();
-        let (boundary, built) = free.unwrap_or_else(|| {
+        let idle = locked(pool).pop();
+        let (boundary, built) = idle.unwrap_or_else(|| {
             let boundary = self.start(function);
             let built = build(&boundary);
             (boundary, built)
@@ -231,18 +231,18 @@ impl Cluster {
         });
         match answer {
             Some(answer) if code == 200 => {
-                if !self.is_kept(&boundary, &delivery, answer.body()) {
+                if !self.is_stored(&boundary, &delivery, answer.body()) {
                     let detail =
-                        format!("{} of {} was answered {}, and is nowhere", delivery.event, pr(), answer.body());
+                        format!("{} of {} was answered {}, but was not stored", delivery.event, pr(), answer.body());
                     self.shared.violated(Invariant::LostEvent, detail);
                 }
             }
-            Some(_) | None => self.shared.world().webhook_answered(&delivery, code),
+            Some(_) | None => self.shared.fakes().webhook_answered(&delivery, code),
         }
     }
 
-    /// Whether what was acknowledged is in the log or on the queue.
-    fn is_kept(&self, boundary: &ProcessBoundary, delivery: &WebhookDelivery, answer: &str) -> bool {
+    /// Whether the acknowledged webhook is in the log or on the queue.
+    fn is_stored(&self, boundary: &ProcessBoundary, delivery: &WebhookDelivery, answer: &str) -> bool {
         let answer: Value = serde_json::from_str(answer).unwrap_or_default();
         let invocation = locked(&boundary.process.invocation);
         match answer["status"].as_str() {
@@ -250,7 +250,7 @@ impl Cluster {
                 let events = &invocation.events;
                 !events.is_empty() && events.iter().all(|key| self.shared.peek(key).is_some())
             }
-            // Pushes beyond the daily limit are left to the schedule: it finds what they changed when that is due.
+            // Pushes beyond the daily limit are not stored; the next scheduled sweep finds their effect.
             Some("throttled_delayed") if delivery.event == "push" => true,
             Some("throttled_delayed" | "command_queued") => locked(&self.shared.queue).kept_all(&invocation.queued),
             Some("ignored" | "duplicate_ignored" | "superseded") => true,
@@ -258,8 +258,8 @@ impl Cluster {
         }
     }
 
-    /// Starts a Car Bridge for each batch of messages, as long as there are both.
-    pub(crate) fn work(self: &Arc<Self>) {
+    /// Starts a Car Bridge for each batch of visible messages, up to `MAX_WORKERS`.
+    pub(crate) fn start_workers(self: &Arc<Self>) {
         while self.workers.load(Ordering::Relaxed) < MAX_WORKERS {
             let most = usize::try_from(self.shared.between(1, 3)).unwrap_or(1);
             let now = self.shared.now();
@@ -269,7 +269,7 @@ impl Cluster {
             }
             for message in &batch {
                 if self.shared.happens(InternalFault::MessageDoubled, 40) {
-                    // Another worker receives it while this one works on it, or shortly after.
+                    // A second worker receives the message while the first handles it, or shortly after.
                     let at = saturating_after(now, locked(&self.shared.rng).seconds(0, 40));
                     locked(&self.shared.queue).queue.set_visible_at(&message.id, at);
                 }
@@ -298,7 +298,7 @@ impl Cluster {
         self.workers.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// The reconciler gets an event: a tick of the schedule, or a request. What fails is sent again.
+    /// Sends the reconciler an event, a tick of the schedule or a request, and retries it after a failure.
     pub(crate) async fn reconcile(self: Arc<Self>, event: Value) {
         let limit = Duration::try_from(SWEEP_LIMIT).unwrap_or_default();
         for attempt in 0..=SWEEP_RETRIES {
@@ -310,8 +310,9 @@ impl Cluster {
                 .invoke(&self.reconcilers, FunctionName::Reconciler, build, limit, async |boundary, reconciler| {
                     let now = boundary.now();
                     let request = format!("{}-{}", boundary.process.number, self.shared.now().as_millisecond());
-                    let moment = Invocation { request_id: &request, now, deadline: saturating_after(now, SWEEP_LIMIT) };
-                    reconciler::handle(reconciler, event.clone(), &moment, &log_of(boundary)).await
+                    let invocation =
+                        Invocation { request_id: &request, now, deadline: saturating_after(now, SWEEP_LIMIT) };
+                    reconciler::handle(reconciler, event.clone(), &invocation, &log_of(boundary)).await
                 })
                 .await;
             if let Some(Ok(answer)) = answer {
@@ -353,13 +354,13 @@ impl std::io::Write for TraceWriter {
     }
 }
 
-/// Counters of a sweep that are not 0; nothing if nothing was due.
+/// The non-zero counters of a sweep, or `None` if nothing was due.
 fn sweep_line(json: &Value) -> Option<String> {
     const COUNTERS: &str = "due verified drifted dispatched escalated skipped left resent expired errors error busy";
-    let idle = json["due"].as_u64() == Some(0) && json["errors"].as_array().is_none_or(Vec::is_empty);
+    let is_idle = json["due"].as_u64() == Some(0) && json["errors"].as_array().is_none_or(Vec::is_empty);
     let shown = |name: &str| json.get(name).filter(|value| **value != json!(0)).map(|value| format!("{name} {value}"));
     let text: Vec<String> = COUNTERS.split(' ').filter_map(shown).collect();
-    (!idle).then(|| format!("sweep: {}", text.join(", ")))
+    (!is_idle).then(|| format!("sweep: {}", text.join(", ")))
 }
 
 fn sqs_event(batch: &[SimulatedMessage<u64, String>]) -> SqsEvent {

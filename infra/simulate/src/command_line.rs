@@ -1,5 +1,5 @@
-//! `suture simulate`: a progress bar on a terminal, one JSON object for machines, and for every failed seed the command that
-//! repeats it.
+//! `suture simulate`: shows a progress bar on a terminal, prints a table or one JSON object, and prints for each failed seed the
+//! command that repeats it.
 
 use std::io::{IsTerminal, Write as _};
 use std::ops::Range;
@@ -19,43 +19,43 @@ pub struct SimulateArguments {
     /// Pull requests opened in each simulation
     #[arg(long, value_name = "N", default_value_t = 5)]
     prs: u64,
-    /// One simulation for each seed: 1..1001 are a thousand, 7 is one
+    /// One simulation per seed: 1..1001 runs a thousand, 7 runs one
     #[arg(long, value_name = "A..B", default_value = "1..101", value_parser = seeds)]
     seeds: Range<u64>,
-    /// What may go wrong: all, none, or names with commas between
+    /// The faults to inject: all, none, or a comma-separated list of names
     #[arg(long, value_name = "LIST", default_value = "all", value_parser = FaultSelection::named)]
     faults: FaultSelection,
-    /// How many times as often as usual things go wrong
+    /// Makes faults this many times as frequent
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=50))]
     times: u32,
-    /// Print one JSON object, and nothing else
+    /// Print only one JSON object
     #[arg(long)]
     json: bool,
     /// Print the trace of each seed
     #[arg(long)]
     trace: bool,
-    /// Print needless escalations, and their reasons
+    /// Print needless escalations with their reasons
     #[arg(long)]
     needless: bool,
-    /// Simulations at a time; without it, one for each core
+    /// Concurrent simulations; by default one per core
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
 }
 
-/// Which seeds to run.
+/// The seeds to run, and how.
 #[derive(Debug, Clone)]
 pub struct SeedRequest {
-    /// Pull requests that CodeGenie opens in each simulation.
+    /// The number of pull requests that CodeGenie opens in each simulation.
     pub prs: u64,
     pub seeds: Range<u64>,
     pub faults: FaultSelection,
     pub threads: usize,
 }
 
-/// Failed seeds whose commands are printed.
+/// The most failed seeds to print.
 const MAX_SHOWN: usize = 10;
 
-/// Answers whether no invariant was violated.
+/// Runs the command. Returns whether all invariants held.
 ///
 /// # Errors
 /// If a simulation cannot be set up.
@@ -75,7 +75,7 @@ fn simulate(arguments: &SimulateArguments, request: &SeedRequest) -> Result<bool
     let result = run_seeds(request, |outcome| {
         bar.inc(1);
         if !outcome.is_good() {
-            bar.set_message("an invariant was violated");
+            bar.set_message("invariant violated");
         }
     });
     bar.finish_and_clear();
@@ -117,7 +117,7 @@ fn print_traces(request: &SeedRequest) -> Result<bool, String> {
     Ok(good)
 }
 
-/// A closed pipe (`| head`) is no error.
+/// Ignores a closed pipe (`| head`).
 fn print(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
@@ -128,7 +128,7 @@ fn print_error(text: &str) {
 
 /// `A..B`, `A..=B` or `A`.
 fn seeds(text: &str) -> Result<Range<u64>, String> {
-    let invalid = || format!("`{text}` are no seeds: write 1..1001 for a thousand of them, or 7 for one");
+    let invalid = || format!("`{text}` is not a range of seeds: write 1..1001 for a thousand seeds, or 7 for one");
     let number = |text: &str| text.trim().parse::<u64>().map_err(|_| invalid());
     let range = match text.split_once("..") {
         None => number(text)?..number(text)?.saturating_add(1),
@@ -140,7 +140,7 @@ fn seeds(text: &str) -> Result<Range<u64>, String> {
     if range.is_empty() { Err(invalid()) } else { Ok(range) }
 }
 
-/// Runs all seeds, as many at a time as there are threads. `on_outcome` is called for each.
+/// Runs all seeds on `threads` threads and calls `on_outcome` for each.
 ///
 /// # Errors
 /// If a simulation cannot be set up.
@@ -178,7 +178,7 @@ pub fn run_seeds(
     Ok((outcome, started.elapsed().as_secs_f64()))
 }
 
-/// Repeats one seed exactly.
+/// The command that repeats one seed exactly.
 fn repeat_command(request: &SeedRequest, seed: u64) -> String {
     let SeedRequest { prs, faults: FaultSelection { text, times, .. }, .. } = request;
     let times = if *times == 1 { String::new() } else { format!(" --times {times}") };

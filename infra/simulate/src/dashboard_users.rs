@@ -1,4 +1,4 @@
-//! Dashboard users: each action is one or more calls to the admin function's own router, repeated when no answer comes.
+//! Simulated dashboard users: each action is one or more calls to the admin function's router, retried until it responds.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,20 +18,20 @@ use crate::fault_injection::{FunctionName, ProcessBoundary};
 use crate::invariants::Invariant;
 use crate::shared_state::locked;
 
-/// API Gateway waits this long for an answer.
-const LIMIT: Duration = Duration::from_secs(29);
+/// API Gateway's timeout.
+const TIMEOUT: Duration = Duration::from_secs(29);
 const MAX_ATTEMPTS: u32 = 30;
-const PAUSE: Duration = Duration::from_secs(20);
+const RETRY_DELAY: Duration = Duration::from_secs(20);
 const MAX_BODY: usize = 1 << 20;
 
-/// What a user does on the dashboard, for one pull request.
+/// An action of a dashboard user, for one pull request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DashboardAction {
     /// Opens the overview, the pull request and its explanation.
     Look,
     Command(&'static str),
     Sweep,
-    /// Cancels whatever run is under way.
+    /// Cancels the active run.
     CancelRun,
     ApproveRun,
     RejectRun,
@@ -57,12 +57,12 @@ fn post(path: impl Into<String>, body: Option<Value>) -> ApiCall {
 struct ApiReply {
     status: StatusCode,
     body: Value,
-    /// The idempotency key was known, and this is the stored answer.
+    /// The stored response of an earlier request with the same idempotency key.
     replayed: bool,
 }
 
 impl Cluster {
-    /// `number` makes the idempotency key, the same for every repetition.
+    /// `number` becomes the idempotency key, the same for all retries.
     pub(crate) async fn act_on_dashboard(self: Arc<Self>, pr: FakePrId, action: DashboardAction, number: u64) {
         let path = format!("/api/pr/{}/{}", pr.repo, pr.number);
         let calls = match action {
@@ -81,34 +81,34 @@ impl Cluster {
             DashboardAction::ResetBreaker => vec![post("/api/circuit-breaker/reset", None)],
         };
         for call in calls {
-            self.call_until_answered(&call, number).await;
+            self.call_with_retries(&call, number).await;
         }
         self.dashboard_actions.fetch_sub(1, Ordering::Relaxed);
         self.shared.changed.notify_one();
     }
 
-    /// Looks for the run that is meant; none, if there is none.
+    /// The call for the run of this pull request; empty if it has no suitable run.
     async fn run_call(&self, pr: &FakePrId, verb: &str, number: u64) -> Vec<ApiCall> {
         let list = get(format!("/api/runs?repo={}&number={}", pr.repo, pr.number));
-        let Some(reply) = self.call_until_answered(&list, number).await else { return Vec::new() };
-        let is_meant = |run: &&Value| match run["state"].as_str() {
+        let Some(reply) = self.call_with_retries(&list, number).await else { return Vec::new() };
+        let is_suitable = |run: &&Value| match run["state"].as_str() {
             Some("awaiting_approval") => true,
             Some("pending" | "running" | "waiting_external") => verb == "cancel",
             Some(_) | None => false,
         };
-        let run = reply.body["runs"].as_array().and_then(|runs| runs.iter().find(is_meant));
+        let run = reply.body["runs"].as_array().and_then(|runs| runs.iter().find(is_suitable));
         let id = run.and_then(|run| run["id"].as_str());
         id.map(|id| post(format!("/api/runs/{id}/{verb}"), None)).into_iter().collect()
     }
 
-    async fn call_until_answered(&self, call: &ApiCall, number: u64) -> Option<ApiReply> {
+    async fn call_with_retries(&self, call: &ApiCall, number: u64) -> Option<ApiReply> {
         for attempt in 0..MAX_ATTEMPTS {
             if attempt > 0 {
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(RETRY_DELAY).await;
             }
             let build = |boundary: &ProcessBoundary| self.functions.admin(boundary);
             let (boundary, reply) = self
-                .invoke(&self.admins, FunctionName::Admin, build, LIMIT, async |_, router: &Router| {
+                .invoke(&self.admins, FunctionName::Admin, build, TIMEOUT, async |_, router: &Router| {
                     self.call_router(router.clone(), call, number).await
                 })
                 .await;
@@ -116,8 +116,8 @@ impl Cluster {
             let status = reply.as_ref().map_or(0, |reply| reply.status.as_u16());
             boundary.trace(|| format!("{} {} → {status}", call.method, call.path));
             let Some(reply) = reply else { continue };
-            if !self.is_promise_kept(&boundary, &reply) {
-                let detail = format!("{} was answered {}, and is nowhere", call.path, reply.body);
+            if !self.is_stored_request(&boundary, &reply) {
+                let detail = format!("{} was answered {}, but was not stored", call.path, reply.body);
                 self.shared.violated(Invariant::LostEvent, detail);
             }
             let still_processing = reply.body["status"] == json!("processing");
@@ -126,7 +126,7 @@ impl Cluster {
                 return Some(reply);
             }
         }
-        let detail = format!("{} {} was sent {MAX_ATTEMPTS} times, and never answered", call.method, call.path);
+        let detail = format!("{} {} got no answer after {MAX_ATTEMPTS} attempts", call.method, call.path);
         self.shared.violated(Invariant::Stuck, detail);
         None
     }
@@ -147,8 +147,8 @@ impl Cluster {
         Some(ApiReply { status, body: serde_json::from_slice(&bytes).unwrap_or_default(), replayed })
     }
 
-    /// Whether what was accepted is on the queue or in the store.
-    fn is_promise_kept(&self, boundary: &ProcessBoundary, reply: &ApiReply) -> bool {
+    /// Whether an accepted request is on the queue or in the store.
+    fn is_stored_request(&self, boundary: &ProcessBoundary, reply: &ApiReply) -> bool {
         if reply.status != StatusCode::ACCEPTED || reply.replayed {
             return true;
         }

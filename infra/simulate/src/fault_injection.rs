@@ -1,5 +1,5 @@
-//! The boundary of a process: every call that leaves it passes here, takes time, and may fail or crash the process. The
-//! invariant checker sees each write at the moment it takes effect.
+//! The boundary of a process: every outgoing call passes through here, takes time, and may fail or crash the process. The invariant
+//! checker checks each write when it takes effect.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -24,20 +24,20 @@ use crate::faults::InternalFault;
 use crate::invariants::InvocationState;
 use crate::shared_state::{SharedState, locked};
 
-/// What a test breaks on purpose, to see that an invariant finds it.
+/// A deliberate bug, for tests of the invariants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InjectedBug {
-    /// The store acknowledges every so many events without storing them.
+    /// The store acknowledges one in this many event writes without storing it.
     StoreForgets(u64),
     /// Every write to GitHub and Jenkins is sent twice.
     ActsTwice,
-    /// The queue acknowledges every so many messages and loses them.
+    /// The queue acknowledges one in this many messages and loses it.
     QueueLoses(u64),
-    /// Mails are acknowledged and not sent.
+    /// Mails are acknowledged but not sent.
     MailLost,
 }
 
-/// Crashes a process of this function at its call of this number, counted from 1.
+/// Crashes a process of this function at the function's outgoing call with this number, counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CrashPoint {
     pub function: FunctionName,
@@ -69,7 +69,7 @@ pub(crate) struct SimulatedProcess {
     pub(crate) function: FunctionName,
     pub(crate) number: u64,
     skew: SignedDuration,
-    /// What it does right now.
+    /// The current invocation.
     pub(crate) invocation: Mutex<InvocationState>,
     pub(crate) died: Notify,
 }
@@ -80,7 +80,7 @@ impl SimulatedProcess {
         Self { function, number, skew, invocation, died: Notify::new() }
     }
 
-    /// The call never returns, and whoever runs the process drops it.
+    /// Signals the crash and never returns; the cluster drops the process.
     async fn die<T>(&self) -> T {
         self.died.notify_one();
         std::future::pending().await
@@ -93,9 +93,9 @@ impl std::fmt::Display for SimulatedProcess {
     }
 }
 
-/// One call in so many ends its process.
+/// The share of outgoing calls that crash the process.
 const KILLED_PER_MILLE: u64 = 3;
-/// As long as a client waits for an answer that does not come.
+/// The timeout of a client for a response.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(9);
 
 /// Store, publisher, transport and clock of one process.
@@ -120,7 +120,7 @@ impl ProcessBoundary {
         self.shared.trace(|| format!("{}: {}", self.process, line()));
     }
 
-    async fn take_ms(&self, low: u64, high: u64) {
+    async fn delay_ms(&self, low: u64, high: u64) {
         tokio::time::sleep(Duration::from_millis(self.shared.between(low, high))).await;
     }
 
@@ -128,9 +128,9 @@ impl ProcessBoundary {
         let function = self.process.function;
         let configured = self.shared.count_call(function);
         let random = || {
-            let dies =
+            let crashes =
                 self.shared.happens(InternalFault::ProcessKilled, KILLED_PER_MILLE) && self.shared.may_crash(function);
-            dies.then(|| if self.shared.between(0, 1) == 0 { CallFault::Before } else { CallFault::After })
+            crashes.then(|| if self.shared.between(0, 1) == 0 { CallFault::Before } else { CallFault::After })
         };
         let fault = configured.or_else(random);
         if let Some(fault) = fault {
@@ -139,7 +139,7 @@ impl ProcessBoundary {
         fault
     }
 
-    /// Makes a call that leaves the process. `None` if its answer is lost.
+    /// Makes an outgoing call. Returns `None` if its response is lost.
     async fn call<T>(&self, name: impl FnOnce() -> String, call: impl Future<Output = T>) -> Option<T> {
         match self.next_fault(name) {
             Some(CallFault::Before) => self.process.die().await,
@@ -153,7 +153,7 @@ impl ProcessBoundary {
                 self.process.die().await
             }
             Some(CallFault::Late) => {
-                self.take_ms(500, 500).await;
+                self.delay_ms(500, 500).await;
                 Some(call.await)
             }
             None => Some(call.await),
@@ -166,7 +166,7 @@ impl ProcessBoundary {
         is_write: bool,
         call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        self.take_ms(1, 8).await;
+        self.delay_ms(1, 8).await;
         self.shared.store_requests.fetch_add(1, Ordering::Relaxed);
         if self.shared.happens(InternalFault::StoreThrottled, 3) {
             self.trace(|| format!("throttled: {}", name()));
@@ -198,7 +198,7 @@ impl ProcessBoundary {
         let at = self.shared.now();
         let mut invocation = locked(&self.process.invocation);
         let mut checker = locked(&self.shared.checker);
-        let needs_a_person = |pr: &fakes::FakePrId| locked(&self.shared.world).needs_a_person(pr).is_some();
+        let needs_a_person = |pr: &fakes::FakePrId| locked(&self.shared.fakes).needs_a_person(pr).is_some();
         for line in checker.written(summaries, &mut invocation, at, needs_a_person) {
             self.trace(|| line);
         }
@@ -215,45 +215,45 @@ impl ProcessBoundary {
 
     async fn request(&self, to: FakeTarget, request: Request<Bytes>) -> Result<Response<Bytes>, BoxError> {
         let name = format!("{to:?} {} {}", request.method(), request.uri().path());
-        self.take_ms(10, 120).await;
+        self.delay_ms(10, 120).await;
         let answer = self.call(|| name.clone(), async { self.call_fake(to, request) }).await;
-        self.take_ms(10, 120).await;
+        self.delay_ms(10, 120).await;
         match answer {
             Some(Ok(answer)) => Ok(answer),
-            Some(Err(silence)) => {
+            Some(Err(no_response)) => {
                 self.trace(|| format!("no answer: {name}"));
                 tokio::time::sleep(CLIENT_TIMEOUT).await;
-                Err(silence.into())
+                Err(no_response.into())
             }
             None => Err("the answer was lost".into()),
         }
     }
 
     fn call_fake(&self, to: FakeTarget, request: Request<Bytes>) -> Result<Response<Bytes>, fakes::NoResponse> {
-        let mut world = self.shared.world();
-        let before = world.audit().len();
+        let mut fakes = self.shared.fakes();
+        let before = fakes.audit().len();
         let twice = self.shared.config.bug == Some(InjectedBug::ActsTwice) && request.method() != http::Method::GET;
         let repeated = twice.then(|| request.clone());
-        let answer = to.call(&mut world, request);
+        let answer = to.call(&mut fakes, request);
         if let Some(repeated) = repeated {
-            let _ = to.call(&mut world, repeated);
+            let _ = to.call(&mut fakes, repeated);
         }
-        self.check_effects(&world, before);
-        drop(world);
+        self.check_effects(&fakes, before);
+        drop(fakes);
         self.shared.changed.notify_one();
         answer
     }
 
-    fn check_effects(&self, world: &Fakes, since: usize) {
+    fn check_effects(&self, fakes: &Fakes, since: usize) {
         let invocation = locked(&self.process.invocation);
         let mut checker = locked(&self.shared.checker);
-        for line in checker.acted(&world.audit()[since..], &invocation, world, self.shared.now()) {
+        for line in checker.acted(&fakes.audit()[since..], &invocation, fakes, self.shared.now()) {
             self.trace(|| line);
         }
     }
 
-    fn publish(&self, parcel: &OutboundMessage) -> Result<(), PublishError> {
-        match &parcel.destination {
+    fn publish(&self, outbound: &OutboundMessage) -> Result<(), PublishError> {
+        match &outbound.destination {
             Destination::Queue { message, delay, .. } => {
                 let body = message.to_json().map_err(|error| PublishError(error.to_string()))?;
                 self.enqueue(body, SignedDuration::try_from(*delay).unwrap_or(SignedDuration::ZERO));
@@ -262,15 +262,15 @@ impl ProcessBoundary {
                 locked(&self.shared.reconcile_requests).push(detail.clone());
             }
             Destination::Bus { detail_type, detail } => {
-                let mut world = self.shared.world();
-                let before = world.audit().len();
-                world.bus_event(detail_type.name(), detail);
-                self.check_effects(&world, before);
+                let mut fakes = self.shared.fakes();
+                let before = fakes.audit().len();
+                fakes.bus_event(detail_type.name(), detail);
+                self.check_effects(&fakes, before);
             }
             Destination::Notice(notice) => {
                 self.trace(|| format!("mail: {}", notice.subject));
                 if self.shared.config.bug != Some(InjectedBug::MailLost) {
-                    locked(&self.shared.checker).mailed(&parcel.id, notice, self.shared.now());
+                    locked(&self.shared.checker).mailed(&outbound.id, notice, self.shared.now());
                 }
             }
         }
@@ -296,7 +296,7 @@ impl ProcessBoundary {
     }
 }
 
-/// Which of the fakes a request is for.
+/// The fake that a request is for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum FakeTarget {
     GitHub,
@@ -304,17 +304,17 @@ pub(crate) enum FakeTarget {
 }
 
 impl FakeTarget {
-    fn call(self, world: &mut Fakes, request: Request<Bytes>) -> Result<Response<Bytes>, fakes::NoResponse> {
+    fn call(self, fakes: &mut Fakes, request: Request<Bytes>) -> Result<Response<Bytes>, fakes::NoResponse> {
         match self {
-            Self::GitHub => world.github(request),
-            Self::Jenkins => world.jenkins(request),
+            Self::GitHub => fakes.github(request),
+            Self::Jenkins => fakes.jenkins(request),
         }
     }
 }
 
 impl Store for ProcessBoundary {
     async fn get(&self, key: &Key, now: Timestamp) -> Result<Option<Item>, StoreError> {
-        // A run that the process reads is the one it works on.
+        // The process works on the run that it read last.
         if let Some(run) = key.partition.strip_prefix("RUN#") {
             locked(&self.process.invocation).run = Some(RunId::new(run));
         }
@@ -344,11 +344,11 @@ impl Store for ProcessBoundary {
 }
 
 impl Publisher for ProcessBoundary {
-    async fn publish(&self, parcels: &[OutboundMessage]) -> Vec<Result<(), PublishError>> {
-        self.take_ms(2, 30).await;
-        let name = || format!("send {}", parcels.first().map_or("", |parcel| &parcel.id));
-        let sent = self.call(name, async { parcels.iter().map(|parcel| self.publish(parcel)).collect() }).await;
-        sent.unwrap_or_else(|| parcels.iter().map(|_| Err(PublishError("the answer was lost".to_owned()))).collect())
+    async fn publish(&self, messages: &[OutboundMessage]) -> Vec<Result<(), PublishError>> {
+        self.delay_ms(2, 30).await;
+        let name = || format!("send {}", messages.first().map_or("", |message| &message.id));
+        let sent = self.call(name, async { messages.iter().map(|message| self.publish(message)).collect() }).await;
+        sent.unwrap_or_else(|| messages.iter().map(|_| Err(PublishError("the answer was lost".to_owned()))).collect())
     }
 }
 

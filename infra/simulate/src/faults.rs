@@ -1,30 +1,31 @@
-//! Faults inside Suture: between the functions and the store, the queue and the schedule. Faults outside are the fakes'.
+//! Faults between Suture's functions and the store, the queue and the schedule. Faults of GitHub, Jenkins and the bots are in the
+//! fakes.
 
 use std::collections::BTreeSet;
 
 use clap::ValueEnum;
 use fakes::{Fault, FaultRates};
 
-/// A fault inside Suture. On the command line each has its name in kebab case.
+/// A fault inside Suture. Its name on the command line is in kebab case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum InternalFault {
     StoreThrottled,
-    /// The store refuses a transaction because of another one, without saying which rows.
+    /// The store rejects a transaction because of a concurrent one, without naming the rows.
     StoreConflict,
-    /// The store does what it was asked, and its answer is lost.
+    /// The store executes the request, but the response is lost.
     StoreAnswerLost,
-    /// The queue gives a message to two workers.
+    /// The queue delivers a message to two workers.
     MessageDoubled,
-    /// The queue gives a message minutes late, after those that were sent later.
+    /// The queue delivers a message minutes late and out of order.
     MessageLate,
-    /// A process dies before or after a call that leaves it.
+    /// A process dies before or after an outgoing call.
     ProcessKilled,
     /// The clocks of processes differ by up to two minutes either way.
     ClockSkewed,
     TickLost,
-    /// A tick of the schedule comes twice; the second may overlap the next sweep.
+    /// The schedule delivers a tick twice; the second may overlap the next sweep.
     TickDoubled,
-    /// Not a fault, but as unpredictable: users command, push, hold, merge and close.
+    /// Not a fault, but as unpredictable: users send commands, push, hold, merge and close.
     Users,
 }
 
@@ -35,14 +36,14 @@ impl InternalFault {
     }
 }
 
-/// Which faults a simulation injects.
+/// The faults that a simulation injects.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FaultSelection {
-    /// As on the command line, to print the command that repeats a seed.
+    /// As on the command line, for the command that repeats a seed.
     pub text: String,
     pub world: FaultRates,
     pub internal: BTreeSet<InternalFault>,
-    /// How many times as often as usual.
+    /// The factor by which all faults are more frequent.
     pub times: u32,
 }
 
@@ -50,7 +51,7 @@ impl FaultSelection {
     /// `all`, `none`, or names with commas between.
     ///
     /// # Errors
-    /// Names the unknown fault and lists the known ones.
+    /// If a name is unknown; the error lists the known ones.
     pub fn named(list: &str) -> Result<Self, String> {
         let plan = |world: FaultRates, internal: &[InternalFault]| Self {
             text: list.to_owned(),
@@ -74,7 +75,7 @@ impl FaultSelection {
         Ok(plan(FaultRates::only(world), &internal))
     }
 
-    /// The same, `times` as often. Pull requests are struck as often as before: they are struck often enough.
+    /// Multiplies the frequency of faults by `times`, except for faults of pull requests, which are frequent enough.
     #[must_use]
     pub fn times(mut self, times: u32) -> Self {
         let more = |share: f64| (share * f64::from(times)).min(0.3);
@@ -87,7 +88,7 @@ impl FaultSelection {
         self.internal.contains(&fault)
     }
 
-    /// The names of all faults there are.
+    /// The names of all faults.
     #[must_use]
     pub fn known() -> Vec<String> {
         let internal = InternalFault::value_variants().iter().map(|fault| fault.name());
@@ -97,7 +98,7 @@ impl FaultSelection {
 
 fn unknown(name: &str) -> String {
     let known = FaultSelection::known().join(", ");
-    format!("there is no fault `{name}`: write all, none, or some of these with commas between: {known}")
+    format!("unknown fault `{name}`: write all, none, or a comma-separated list of: {known}")
 }
 
 #[cfg(test)]

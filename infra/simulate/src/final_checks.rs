@@ -1,5 +1,5 @@
-//! How pull requests ended, and what must hold then: each is merged, closed, or escalated with a mail; the record agrees with
-//! GitHub; nothing is left in the outbox.
+//! Checks the final state: each pull request is merged, closed, or escalated with a mail; the record agrees with GitHub; the outbox
+//! is empty.
 
 use domain::id::PrId;
 use domain::pull_request::PullRequest;
@@ -15,14 +15,14 @@ use crate::shared_state::{SharedState, locked};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FinalState {
     Merged,
-    /// Closed by close-and-reopen, and another one was opened.
+    /// Closed by close-and-reopen, and a replacement was opened.
     Replaced,
-    /// Closed by a person, or for one.
+    /// Closed by a person or by a person's command.
     Closed,
     Escalated,
 }
 
-/// Why a pull request has not ended as it must.
+/// The violated invariant of an unfinished pull request, and details.
 pub(crate) type NotFinal = (Invariant, String);
 
 /// Reads the record without faults.
@@ -33,19 +33,19 @@ fn record_of(shared: &SharedState, pr: &FakePrId) -> Option<PullRequest> {
 
 pub(crate) fn final_state(shared: &SharedState, pr: &FakePrId) -> Result<FinalState, NotFinal> {
     let stuck = |why: String| Err((Invariant::Stuck, format!("{pr}: {why}")));
-    let Some(state) = locked(&shared.world).pull(pr).map(|pull| pull.state) else {
-        return stuck("GitHub does not know it".to_owned());
+    let Some(state) = locked(&shared.fakes).pull(pr).map(|pull| pull.state) else {
+        return stuck("it does not exist on GitHub".to_owned());
     };
     match (state, record_of(shared, pr)) {
         (PullState::Merged, Some(record)) if record.state == State::Merged => Ok(FinalState::Merged),
         (PullState::Closed, Some(record)) if record.state == State::Closed => closed(shared, pr, &record),
         (PullState::Open, Some(record)) if record.state == State::NeedsIntervention => escalated(shared, pr, &record),
         (state @ (PullState::Merged | PullState::Closed | PullState::Open), Some(record)) => {
-            let run = record.active_run.as_ref().map(|run| format!(", {} under way", run.strategy)).unwrap_or_default();
+            let run = record.active_run.as_ref().map(|run| format!(", {} running", run.strategy)).unwrap_or_default();
             let due = record.due_at.map(|at| at.to_string()).unwrap_or_default();
-            stuck(format!("GitHub has it {state:?}, the record {} (due {due}{run})", record.state))
+            stuck(format!("GitHub says {state:?}, the record says {} (due {due}{run})", record.state))
         }
-        // Never known, or expired since: nothing is left to do.
+        // Without a record (never created, or expired) nothing is left to do.
         (PullState::Merged, None) => Ok(FinalState::Merged),
         (PullState::Closed, None) => Ok(FinalState::Closed),
         (PullState::Open, None) => stuck("it has no record".to_owned()),
@@ -54,23 +54,23 @@ pub(crate) fn final_state(shared: &SharedState, pr: &FakePrId) -> Result<FinalSt
 
 fn closed(shared: &SharedState, pr: &FakePrId, record: &PullRequest) -> Result<FinalState, NotFinal> {
     if let Some(run) = &record.active_run {
-        return Err((Invariant::Stuck, format!("{pr}: closed, and {} is under way", run.strategy)));
+        return Err((Invariant::Stuck, format!("{pr}: closed, but {} is still running", run.strategy)));
     }
     if record.substatus != Some(Substatus::Replaced) {
         return Ok(FinalState::Closed);
     }
-    let Some(fresh) = record.replaced_by else {
+    let Some(replacement) = record.replaced_by else {
         if locked(&shared.checker).is_mailed(&record.id, record.created_at) {
             return Ok(FinalState::Escalated);
         }
-        return Err((Invariant::Stuck, format!("{pr}: closed without a replacement, and no mail was sent")));
+        return Err((Invariant::Stuck, format!("{pr}: closed without a replacement, but no mail was sent")));
     };
-    // The replacement knows what it replaces, unless its record has expired.
-    let fresh = FakePrId { repo: pr.repo.clone(), number: fresh };
-    match record_of(shared, &fresh) {
+    // The replacement's record links back, unless it has expired.
+    let replacement = FakePrId { repo: pr.repo.clone(), number: replacement };
+    match record_of(shared, &replacement) {
         Some(record) if record.replaces != Some(pr.number) => Err((
             Invariant::Disagreement,
-            format!("{pr}: {fresh} replaces it, and says it replaces {:?}", record.replaces),
+            format!("{pr}: replaced by {replacement}, whose record says it replaces {:?}", record.replaces),
         )),
         Some(_) | None => Ok(FinalState::Replaced),
     }
@@ -83,11 +83,11 @@ fn escalated(shared: &SharedState, pr: &FakePrId, record: &PullRequest) -> Resul
     if checker.is_mailed(&record.id, logged.map_or_else(blocked, |escalation| escalation.at)) {
         Ok(FinalState::Escalated)
     } else {
-        Err((Invariant::NotNotified, format!("{pr} needs a person, and no mail was sent")))
+        Err((Invariant::NotNotified, format!("{pr} needs a person, but no mail was sent")))
     }
 }
 
-/// Effects and runs that are still due; sweeps' own runs aside, since a sweep is always under way or due.
+/// The keys of effects and runs that are still due, except the runs of sweeps, because a sweep is always running or due.
 pub(crate) async fn left_behind(shared: &SharedState) -> Vec<String> {
     let mut left = Vec::new();
     for partition in schema::due_shards() {

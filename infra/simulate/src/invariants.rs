@@ -1,5 +1,4 @@
-//! Invariants: every write to the store and every effect outside is checked at the moment it happens. What must hold at the end
-//! is in `final_checks`.
+//! Checks invariants at every write to the store and every external effect. `final_checks` checks the final state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,33 +18,33 @@ use serde_json::Value;
 use crate::budget_model::BudgetModel;
 use crate::fault_injection::FunctionName;
 
-/// What must never be violated.
+/// An invariant of the simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Invariant {
-    /// A pull request did not end.
+    /// A pull request was not merged, closed or escalated.
     Stuck,
-    /// Something acknowledged is neither in the log nor on the queue.
+    /// An acknowledged webhook or request is neither in the store nor on the queue.
     LostEvent,
     DoubleEffect,
     Budget,
-    /// The reconciler's remedy went out while the breaker was open.
+    /// The reconciler dispatched a remedy while the breaker was open.
     Breaker,
     /// A write did not raise the record's version by one.
     Version,
-    /// Something was done on a head that is no longer current.
+    /// A remedy was executed on an outdated head.
     StaleHead,
-    /// An open record has no due date, or a terminal one has one.
+    /// An open record without a due date, or a terminal record with one.
     DueDate,
     EventOverwritten,
-    /// Another function than the Car Bridge wrote to the outside.
+    /// A function other than the Car Bridge wrote to an external system.
     WriteOutsideBridge,
     /// Two records disagree at the end.
     Disagreement,
-    /// A person is needed, and no mail was sent.
+    /// An escalated pull request without a mail.
     NotNotified,
-    /// An effect or a run is left at the end.
+    /// An effect or a run that is still due at the end.
     LeftBehind,
-    /// A request that GitHub or Jenkins does not know.
+    /// A request to an unknown endpoint of GitHub or Jenkins.
     UnknownRequest,
 }
 
@@ -78,16 +77,16 @@ pub(crate) struct Violation {
     pub(crate) detail: String,
 }
 
-/// What a process does right now, as far as the checker needs it.
+/// The current invocation of a process.
 #[derive(Debug)]
 pub(crate) struct InvocationState {
     function: FunctionName,
     since: Timestamp,
-    /// The run it read last: the one it works on.
+    /// The run that the process read last, which is the one it works on.
     pub(crate) run: Option<RunId>,
-    /// The first row of each event it has written, and reconcile requests.
+    /// The keys of written events (first hop) and reconcile requests.
     pub(crate) events: Vec<Key>,
-    /// Messages it has sent to the queue.
+    /// The ids of sent queue messages.
     pub(crate) queued: Vec<u64>,
 }
 
@@ -101,7 +100,7 @@ impl InvocationState {
     }
 }
 
-/// What the checker knows of a pull request.
+/// The checker's state for a pull request.
 #[derive(Debug, Default)]
 struct PrHistory {
     version: Option<i64>,
@@ -110,7 +109,7 @@ struct PrHistory {
     vulnerability: Option<String>,
 }
 
-/// The head a run was decided on, and whether a person asked for it.
+/// The head for which a run was decided, and whether a person requested it.
 #[derive(Debug, Clone)]
 pub(crate) struct RunOrigin {
     head: Option<String>,
@@ -154,7 +153,7 @@ pub(crate) struct EscalationRecord {
     pub(crate) pr: PrId,
     pub(crate) at: Timestamp,
     pub(crate) why: String,
-    /// The fakes had no reason for it.
+    /// Nothing in the fakes required a person.
     pub(crate) needless: bool,
 }
 
@@ -172,12 +171,12 @@ pub(crate) struct InvariantChecker {
     runs: BTreeMap<RunId, RunOrigin>,
     reopens: BTreeMap<String, u32>,
     events: BTreeSet<Key>,
-    /// Effects that must not be repeated.
+    /// Effects that must happen only once.
     effects: BTreeSet<String>,
-    /// Effects that may be, with the same id.
+    /// Effects that may be repeated with the same id.
     sent: BTreeSet<String>,
     mails: Vec<SentMail>,
-    /// Every state of the breaker; closed before the first.
+    /// The history of the breaker, starting closed.
     breaker: Vec<(Timestamp, BreakerState)>,
     pub(crate) repeated: u64,
     pub(crate) remedies: BTreeMap<&'static str, u64>,
@@ -186,7 +185,7 @@ pub(crate) struct InvariantChecker {
     pub(crate) log: Option<Vec<Event>>,
 }
 
-/// Beyond this many nothing more is noted: the first ones tell.
+/// Further violations are dropped: the first ones are enough to find the cause.
 const MAX_VIOLATIONS: usize = 50;
 
 impl InvariantChecker {
@@ -201,7 +200,7 @@ impl InvariantChecker {
         }
     }
 
-    /// Reads what is about to be written.
+    /// Extracts the checked parts of a write, before it happens.
     pub(crate) fn summarize(&self, writes: &[RowWrite]) -> Vec<WriteSummary> {
         let summary = |write: &RowWrite| {
             let RowWrite::Put { key, item, .. } = write else { return None };
@@ -225,7 +224,7 @@ impl InvariantChecker {
         writes.iter().filter_map(summary).collect()
     }
 
-    /// Checks what was written. Answers lines for the trace.
+    /// Checks a completed write. Returns lines for the trace.
     pub(crate) fn written(
         &mut self,
         summaries: Vec<WriteSummary>,
@@ -245,7 +244,7 @@ impl InvariantChecker {
                 }
                 WriteSummary::Record(row) => self.record_written(&row, at),
                 WriteSummary::Run(id, origin) => _ = self.runs.entry(id).or_insert(origin),
-                // What a push says is kept in its request until a sweep has handled it.
+                // A push is stored only as a reconcile request.
                 WriteSummary::Request(key) => invocation.events.push(key),
                 WriteSummary::Breaker(state) => {
                     lines.push(format!("the breaker is {state:?}"));
@@ -259,7 +258,7 @@ impl InvariantChecker {
     fn record_written(&mut self, row: &RecordRow, at: Timestamp) {
         let pr = &row.pr;
         let history = self.prs.entry(pr.clone()).or_default();
-        // An expired record begins anew.
+        // An expired record starts again at version 1.
         let known = history.version.filter(|_| history.ttl.is_none_or(|ttl| ttl > at.as_second()));
         let expected = known.map_or(1, |version| version + 1);
         (history.version, history.ttl) = (row.version, row.ttl);
@@ -285,7 +284,7 @@ impl InvariantChecker {
             invocation.events.push(key.clone());
         }
         if self.events.contains(&key) {
-            self.violated(Invariant::EventOverwritten, at, format!("{key} was in the log already"));
+            self.violated(Invariant::EventOverwritten, at, format!("{key} already exists"));
         }
         self.events.insert(key);
         self.count_budgets(&event, at);
@@ -319,36 +318,36 @@ impl InvariantChecker {
         let count = self.reopens.entry(vulnerability.clone()).or_default();
         *count = count.saturating_add_signed(reopens);
         if reopens > 0 && *count > most {
-            let detail = format!("{vulnerability} was closed and reopened {count} times, and {most} are allowed");
+            let detail = format!("{vulnerability} was closed and reopened {count} times; {most} are allowed");
             self.violated(Invariant::Budget, at, detail);
         }
     }
 
-    /// The breaker let this run through at some time since its invocation began.
+    /// The breaker must have permitted this run at some time since the start of the invocation.
     fn check_breaker(&mut self, run: &RunId, invocation: &InvocationState, at: Timestamp, what: &str) {
-        let lets_through = |state: &BreakerState| match state {
+        let permits = |state: &BreakerState| match state {
             BreakerState::Closed => true,
             BreakerState::Open { .. } => false,
             BreakerState::HalfOpen { probe, .. } => probe == run,
         };
         let last_before = self.breaker.iter().rposition(|(since, _)| *since <= invocation.since).unwrap_or(0);
-        if !self.breaker[last_before..].iter().any(|(_, state)| lets_through(state)) {
+        if !self.breaker[last_before..].iter().any(|(_, state)| permits(state)) {
             self.violated(Invariant::Breaker, at, format!("{what} by {run}"));
         }
     }
 
-    /// Checks what was done outside. Answers lines for the trace.
+    /// Checks external effects. Returns lines for the trace.
     pub(crate) fn acted(
         &mut self,
         effects: &[AuditEntry],
         invocation: &InvocationState,
-        world: &Fakes,
+        fakes: &Fakes,
         at: Timestamp,
     ) -> Vec<String> {
         let mut lines = Vec::new();
-        let ours =
+        let is_own =
             |effect: &&AuditEntry| matches!(effect.by.as_str(), "suture[bot]" | "jenkins:suture" | "bus" | "app");
-        for effect in effects.iter().filter(ours) {
+        for effect in effects.iter().filter(is_own) {
             let pr = effect.pr.as_ref().map(ToString::to_string).unwrap_or_default();
             let run = invocation.run.as_ref().map(ToString::to_string).unwrap_or_default();
             lines.push(format!("does {:?} {pr} {} (run {run})", effect.action, short(&effect.detail)));
@@ -358,18 +357,18 @@ impl InvariantChecker {
             }
             self.check_once(effect, &pr, &run, at);
             if is_remedy(effect.action) {
-                self.check_remedy(effect, invocation, world, at);
+                self.check_remedy(effect, invocation, fakes, at);
             }
         }
         lines
     }
 
-    /// No effect is repeated; those with an id of their own may be, and are counted.
+    /// An effect must happen only once, unless it carries an id; repetitions with the same id are counted.
     fn check_once(&mut self, effect: &AuditEntry, pr: &str, run: &str, at: Timestamp) {
         let (action, detail) = (effect.action, &effect.detail);
         let name = match action {
             AuditedAction::BusEvent => {
-                // Its type, then its JSON.
+                // The detail is the type and the JSON body.
                 let json = detail.split_once(' ').map_or("", |(_, json)| json);
                 let json: Value = serde_json::from_str(json).unwrap_or_default();
                 let id = json["effect_id"].as_str().unwrap_or_default();
@@ -380,7 +379,7 @@ impl InvariantChecker {
                 self.repeated += u64::from(!self.sent.insert(format!("redelivery {detail}")));
                 return;
             }
-            // Each comment of ours has a marker.
+            // Each of Suture's comments ends with a unique marker.
             AuditedAction::CommentCreated => format!("comment {pr} {}", detail.rsplit("<!--").next().unwrap_or(detail)),
             AuditedAction::ReactionAdded => format!("reaction {pr} {detail}"),
             AuditedAction::BuildQueued | AuditedAction::RepositoryScanned => format!("build {run}"),
@@ -410,20 +409,20 @@ impl InvariantChecker {
         }
     }
 
-    /// The breaker was closed, and the head is the one the remedy was decided on.
-    fn check_remedy(&mut self, effect: &AuditEntry, invocation: &InvocationState, world: &Fakes, at: Timestamp) {
+    /// The breaker must permit the remedy, and the head must be the one for which it was decided.
+    fn check_remedy(&mut self, effect: &AuditEntry, invocation: &InvocationState, fakes: &Fakes, at: Timestamp) {
         let Some(run) = &invocation.run else { return };
         let Some(RunOrigin { head, human }) = self.runs.get(run).cloned() else { return };
         let what = format!("{:?} {}", effect.action, effect.pr.as_ref().map(ToString::to_string).unwrap_or_default());
         if !human {
             self.check_breaker(run, invocation, at, &what);
         }
-        let (Some(head), Some(pull)) = (head, effect.pr.as_ref().and_then(|pr| world.pull(pr))) else { return };
-        // An update is pushed onto the head it was decided on; everything else leaves it as it is.
+        let (Some(head), Some(pull)) = (head, effect.pr.as_ref().and_then(|pr| fakes.pull(pr))) else { return };
+        // A branch update adds one commit to that head; other remedies do not change the head.
         let behind = usize::from(effect.action == AuditedAction::BranchUpdated);
         let now = pull.commits.iter().rev().nth(behind).map(|sha| sha.as_ref());
         if now != Some(head.as_str()) && pull.is_open() {
-            let detail = format!("{what} by {run} was decided on {head}, and the head is {now:?}");
+            let detail = format!("{what} by {run} was decided for head {head}, but the head is {now:?}");
             self.violated(Invariant::StaleHead, at, detail);
         }
     }
@@ -433,7 +432,7 @@ impl InvariantChecker {
         self.mails.push(SentMail { id: id.to_owned(), at, text: format!("{}\n{}", notice.subject, notice.body) });
     }
 
-    /// Whether a mail about this pull request was sent since then, by itself or in a digest.
+    /// Whether a mail about this pull request was sent since then, as its own mail or in a digest.
     pub(crate) fn is_mailed(&self, pr: &PrId, since: Timestamp) -> bool {
         let (own, name) = (format!("{pr}#"), pr.to_string());
         let about =
@@ -442,7 +441,7 @@ impl InvariantChecker {
     }
 }
 
-/// Whether a text names this pull request, and not only one whose number begins with it.
+/// Whether a text names this pull request: `#1` does not match `#12`.
 fn names(text: &str, pr: &str) -> bool {
     text.match_indices(pr).any(|(at, _)| !text[at + pr.len()..].starts_with(|next: char| next.is_ascii_digit()))
 }
@@ -460,7 +459,7 @@ fn run_origin(item: &Item) -> RunOrigin {
     RunOrigin { head: text("head_sha"), human: text("trigger").as_deref() != Some("reconciler") }
 }
 
-/// What is done about a stuck pull request, and not only said.
+/// Whether the action is a remedy, in contrast to a comment or a status report.
 fn is_remedy(action: AuditedAction) -> bool {
     matches!(
         action,
@@ -504,7 +503,7 @@ mod tests {
         Timestamp::from_second(1_800_000_000 + secs).unwrap()
     }
 
-    /// A record's row: version, state, whether it has a date.
+    /// A record's row with this version and state, with or without a due date.
     fn record(version: u64, state: &str, due: bool) -> Vec<RowWrite> {
         let mut item = Item::default();
         let mut set = |name: &str, value: AttributeValue| _ = item.inner_mut().insert(name.to_owned(), value);
@@ -565,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn exceeded_budget_is_found_from_the_log() {
+    fn exceeded_budget_is_a_violation() {
         let mut checker = checker();
         let claim = |n: u32| event(&format!("e{n}"), EventKind::RemediationRebuild, &format!("r{n}"));
         for n in 1..=3 {
@@ -575,7 +574,7 @@ mod tests {
     }
 
     #[test]
-    fn overwritten_event_is_found() {
+    fn overwritten_event_is_a_violation() {
         let mut checker = checker();
         let once = event("e1", EventKind::BaseMoved, "r");
         assert_eq!(found(&mut checker, &once), []);
@@ -583,7 +582,7 @@ mod tests {
     }
 
     #[test]
-    fn claim_while_breaker_is_open_is_found_except_the_probe() {
+    fn claim_while_breaker_is_open_is_a_violation_except_the_probe() {
         let mut checker = checker();
         let open = BreakerState::Open { since: at(0), cooldown_until: at(600), failure_rate_percent: 80 };
         checker.breaker.push((at(0), open));
@@ -596,7 +595,7 @@ mod tests {
     }
 
     #[test]
-    fn breaker_that_opens_during_the_invocation_is_no_violation() {
+    fn breaker_that_opens_during_the_invocation_is_not_a_violation() {
         let mut checker = checker();
         let open = BreakerState::Open { since: at(15), cooldown_until: at(600), failure_rate_percent: 80 };
         checker.breaker.push((at(15), open));
@@ -608,7 +607,7 @@ mod tests {
         let mut checker = checker();
         let mail = Notice { subject: "two".to_owned(), body: "acme/shop#12 and acme/shop#3".to_owned() };
         checker.mailed("digest-1", &mail, at(5));
-        let told = |number: u64| checker.is_mailed(&PrId::new("acme/shop".parse().unwrap(), number), at(0));
-        assert_eq!((told(1), told(12), told(3)), (false, true, true));
+        let is_mailed = |number: u64| checker.is_mailed(&PrId::new("acme/shop".parse().unwrap(), number), at(0));
+        assert_eq!((is_mailed(1), is_mailed(12), is_mailed(3)), (false, true, true));
     }
 }

@@ -1,9 +1,9 @@
-//! Simulates Suture: the four functions' own code around fakes, in virtual time, with injected faults. Everything follows from
-//! a seed; invariants are checked after every write.
+//! Simulates Suture: the production code of the four functions, connected to the fakes, in virtual time, with injected faults. A
+//! seed determines the whole run; invariants are checked after every write.
 //!
-//! `simulation` runs one seed; `cluster` runs the functions as processes; `fault_injection` is where a call leaves its process,
-//! takes time and fails; `invariants` and `budget_model` check what happens, `final_checks` how it ended; `users` and
-//! `dashboard_users` are people; `report` counts. [`replay`] applies another configuration to recorded events.
+//! `simulation` runs one seed; `cluster` runs the functions as processes; `fault_injection` delays and fails the outgoing calls of
+//! a process; `invariants` and `budget_model` check every write and effect, `final_checks` the final state; `users` and
+//! `dashboard_users` simulate people; `report` holds the results. [`replay`] applies another configuration to recorded events.
 
 mod budget_model;
 mod cluster;

@@ -1,12 +1,12 @@
-//! An in-process queue that behaves like SQS: at-least-once delivery, a visibility timeout, and a dead-letter queue. Time is an
-//! argument, so that the simulator (virtual time) and `suture up` (real time, with durable messages) share it.
+//! An in-process queue that behaves like SQS: at-least-once delivery, a visibility timeout, and a dead-letter queue. Callers pass
+//! the time, so the simulator (virtual time) and `suture up` (real time, durable messages) share it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// A message that was received this often without success goes to the dead-letter queue, as the deployed queue has it.
+/// A message that was received this often without success becomes a dead letter, as in the deployed queue.
 pub const MAX_RECEIVES: u32 = 5;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,16 +41,16 @@ impl<K: Ord + Clone, T: Clone> SimulatedQueue<K, T> {
         self.dead.insert(message.id.clone(), message);
     }
 
-    /// Turns visible messages that were received too often into dead letters; answers them.
+    /// Moves visible messages that were received too often to the dead letters, and returns them.
     pub fn bury(&mut self, now: Timestamp) -> Vec<SimulatedMessage<K, T>> {
         let visible = self.by_time.iter().take_while(|(at, _)| *at <= now).map(|(_, id)| id.clone());
-        let spent: Vec<K> = visible.filter(|id| self.messages[id].receives >= MAX_RECEIVES).collect();
-        let spent: Vec<_> = spent.iter().filter_map(|id| self.remove(id)).collect();
-        spent.iter().cloned().for_each(|message| self.put_dead(message));
-        spent
+        let exhausted: Vec<K> = visible.filter(|id| self.messages[id].receives >= MAX_RECEIVES).collect();
+        let exhausted: Vec<_> = exhausted.iter().filter_map(|id| self.remove(id)).collect();
+        exhausted.iter().cloned().for_each(|message| self.put_dead(message));
+        exhausted
     }
 
-    /// Receives up to `most` visible messages, which are hidden until `hidden_until` unless they are removed before.
+    /// Receives up to `most` visible messages and hides them until `hidden_until`.
     pub fn receive(&mut self, most: usize, now: Timestamp, hidden_until: Timestamp) -> Vec<SimulatedMessage<K, T>> {
         self.bury(now);
         let visible = self.by_time.iter().take_while(|(at, _)| *at <= now).take(most);
@@ -65,14 +65,14 @@ impl<K: Ord + Clone, T: Clone> SimulatedQueue<K, T> {
         ids.iter().filter_map(receive).collect()
     }
 
-    /// Makes a received message visible at another time.
+    /// Changes the time at which a message becomes visible.
     pub fn set_visible_at(&mut self, id: &K, at: Timestamp) {
         if let Some(message) = self.remove(id) {
             self.put(SimulatedMessage { visible_at: at, ..message });
         }
     }
 
-    /// Deletes a message; answers it, if it was there.
+    /// Deletes a message and returns it, if it exists.
     pub fn remove(&mut self, id: &K) -> Option<SimulatedMessage<K, T>> {
         let message = self.messages.remove(id)?;
         self.by_time.remove(&(message.visible_at, id.clone()));
@@ -83,7 +83,7 @@ impl<K: Ord + Clone, T: Clone> SimulatedQueue<K, T> {
         std::mem::take(&mut self.dead).into_values().collect()
     }
 
-    /// Whether this message is here, dead letters included.
+    /// Whether the queue or the dead letters contain this message.
     #[must_use]
     pub fn contains(&self, id: &K) -> bool {
         self.messages.contains_key(id) || self.dead.contains_key(id)
@@ -94,7 +94,7 @@ impl<K: Ord + Clone, T: Clone> SimulatedQueue<K, T> {
         self.by_time.first().map(|(at, _)| *at)
     }
 
-    /// Whether there are no messages, visible or not, besides dead letters.
+    /// Whether the queue has no messages, visible or hidden; dead letters do not count.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.messages.is_empty()
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn message_received_too_often_is_a_dead_letter() {
+    fn message_received_too_often_becomes_a_dead_letter() {
         let mut queue = queue_with_one(at(0));
         for round in 0..i64::from(MAX_RECEIVES) {
             assert_eq!(queue.receive(1, at(360 * round), at(360 * (round + 1))).len(), 1, "{round}");

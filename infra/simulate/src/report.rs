@@ -1,4 +1,4 @@
-//! The outcome of simulations in numbers: one JSON object for machines, a table for people.
+//! The results of simulations, as one JSON object or as a table.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::invariants::{Invariant, InvariantChecker};
 
-/// The outcome of one seed, or of many.
+/// The results of one or more seeds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SimulationReport {
     pub seeds: u64,
@@ -15,7 +15,7 @@ pub struct SimulationReport {
     pub replaced: u64,
     pub closed: u64,
     pub escalated: u64,
-    /// Escalations that the fakes gave no reason for.
+    /// Escalations although nothing in the fakes required a person.
     pub escalated_needlessly: u64,
     /// Mails, bus events and redeliveries sent more than once with the same id.
     pub repeated: u64,
@@ -23,20 +23,20 @@ pub struct SimulationReport {
     /// Processes that died or timed out.
     pub killed: u64,
     pub sweeps: u64,
-    /// Ticks without a sweep, since it would have found nothing to do.
+    /// Ticks without a sweep, because nothing was due.
     pub idle_ticks: u64,
     /// Remedies claimed, by strategy.
     pub remedies: BTreeMap<&'static str, u64>,
     pub github_requests: u64,
     pub store_requests: u64,
     pub violations: BTreeMap<Invariant, u64>,
-    /// Seeds with violations, and the first one of each.
+    /// Seeds with violations, and the first violation of each.
     pub failed: BTreeMap<u64, String>,
     /// Needless escalations: seed, pull request and reason.
     pub needless: Vec<(u64, String)>,
 }
 
-/// Needless escalations that are listed.
+/// The most needless escalations to list.
 const MAX_NEEDLESS: usize = 200;
 
 impl SimulationReport {
@@ -92,7 +92,7 @@ impl SimulationReport {
         self.violations.is_empty()
     }
 
-    /// The object of design §9.
+    /// The JSON object that design §9 specifies.
     #[must_use]
     pub fn json(&self, seconds: f64) -> Value {
         let violations: BTreeMap<&str, u64> =

@@ -1,4 +1,4 @@
-//! What all simulated processes share: the fakes, the store, the queue, virtual time, and the invariant checker.
+//! State shared by all simulated processes: the fakes, the store, the queue, virtual time, and the invariant checker.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicU64;
@@ -22,15 +22,15 @@ use crate::queue::{SimulatedMessage, SimulatedQueue};
 use crate::rng::SimulationRng;
 use crate::simulation::SimConfig;
 
-/// Machines break by the hour, not by the call: a sweep of a large fleet makes hundreds of calls, and none would ever end.
+/// Without a minimum, no sweep of a large fleet would ever finish, because it makes hundreds of calls.
 const MIN_BETWEEN_CRASHES: SignedDuration = SignedDuration::from_mins(10);
 
-/// What a panic left behind is looked at all the same.
+/// Ignores poisoning: after a panic, the state is still readable.
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The command queue, and which of its messages were handled.
+/// The command queue, and the ids of handled messages.
 #[derive(Default)]
 pub(crate) struct CommandQueue {
     pub(crate) queue: SimulatedQueue<u64, String>,
@@ -45,7 +45,7 @@ impl CommandQueue {
         self.sent
     }
 
-    /// Whether none of these messages was lost, and there is at least one.
+    /// Whether there is at least one message, and each is queued or handled.
     pub(crate) fn kept_all(&self, ids: &[u64]) -> bool {
         !ids.is_empty() && ids.iter().all(|id| self.queue.contains(id) || self.handled.contains(id))
     }
@@ -53,16 +53,16 @@ impl CommandQueue {
 
 pub(crate) struct SharedState {
     pub(crate) config: SimConfig,
-    pub(crate) world: Mutex<Fakes>,
+    pub(crate) fakes: Mutex<Fakes>,
     pub(crate) store: MemoryStore,
     pub(crate) queue: Mutex<CommandQueue>,
     pub(crate) checker: Mutex<InvariantChecker>,
     pub(crate) rng: Mutex<SimulationRng>,
     /// Details of `ReconcileRequested` events on the bus.
     pub(crate) reconcile_requests: Mutex<Vec<String>>,
-    /// Wakes the simulation's loop.
+    /// Notifies the simulation loop.
     pub(crate) changed: Notify,
-    /// Calls that have left each function's processes.
+    /// The number of outgoing calls of each function.
     pub(crate) calls: Mutex<BTreeMap<FunctionName, u64>>,
     last_crash: Mutex<BTreeMap<FunctionName, Timestamp>>,
     pub(crate) store_requests: AtomicU64,
@@ -72,10 +72,10 @@ pub(crate) struct SharedState {
 }
 
 impl SharedState {
-    pub(crate) fn new(config: SimConfig, world: Fakes) -> Self {
+    pub(crate) fn new(config: SimConfig, fakes: Fakes) -> Self {
         Self {
-            start: world.now(),
-            world: Mutex::new(world),
+            start: fakes.now(),
+            fakes: Mutex::new(fakes),
             store: MemoryStore::new(),
             queue: Mutex::default(),
             checker: Mutex::new(InvariantChecker::new(config.policies.clone(), config.keeps_log)),
@@ -91,24 +91,24 @@ impl SharedState {
         }
     }
 
-    /// The true time: processes' clocks may be off.
+    /// The true time; the clocks of processes may differ from it.
     pub(crate) fn now(&self) -> Timestamp {
         let passed = self.started.elapsed().as_millis();
         saturating_after(self.start, SignedDuration::from_millis(i64::try_from(passed).unwrap_or(i64::MAX)))
     }
 
-    /// The same for tokio's timers.
+    /// The tokio instant of a timestamp.
     pub(crate) fn instant(&self, at: Timestamp) -> Instant {
         let passed = at.duration_since(self.start).as_millis();
         self.started + Duration::from_millis(u64::try_from(passed).unwrap_or(0))
     }
 
-    /// The fakes, as of now.
-    pub(crate) fn world(&self) -> MutexGuard<'_, Fakes> {
+    /// The fakes, advanced to the present.
+    pub(crate) fn fakes(&self) -> MutexGuard<'_, Fakes> {
         let now = self.now();
-        let mut world = locked(&self.world);
-        world.advance_to(now);
-        world
+        let mut fakes = locked(&self.fakes);
+        fakes.advance_to(now);
+        fakes
     }
 
     pub(crate) fn trace(&self, line: impl FnOnce() -> String) {
@@ -129,13 +129,13 @@ impl SharedState {
         self.store.get(key, self.now()).now_or_never()?.ok()?
     }
 
-    /// Whether no sweep until then has anything to do, read without faults.
+    /// Whether a sweep at this time would have nothing to do; reads without faults.
     pub(crate) fn is_idle(&self, until: Timestamp) -> bool {
         let idle = reconciler::is_idle(&self.store, self.config.policies.base(), until).now_or_never();
         matches!(idle, Some(Ok(true)))
     }
 
-    /// Counts a call that leaves a process of this function. Answers whether the configuration wants a crash there.
+    /// Counts an outgoing call of this function. Returns the configured fault of this call, if any.
     pub(crate) fn count_call(&self, function: FunctionName) -> Option<CallFault> {
         let mut calls = locked(&self.calls);
         let call = calls.entry(function).or_default();

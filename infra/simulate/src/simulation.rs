@@ -1,4 +1,4 @@
-//! Runs one seed, from the first pull request opened to the last one ended.
+//! Runs one seed until every pull request is merged, closed or escalated.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -23,36 +23,36 @@ use crate::rng::SimulationRng;
 use crate::shared_state::{SharedState, locked};
 use crate::users::{SimulatedUsers, UserAction};
 
-/// A pull request that has not ended so long after the last one was opened is stuck.
-const PATIENCE: SignedDuration = SignedDuration::from_hours(96);
-/// More for each pull request: where heads have to be up to date, they are merged one after the other.
-const PATIENCE_EACH: SignedDuration = SignedDuration::from_mins(30);
+/// A pull request that is still open this long after the last one was opened is stuck.
+const STUCK_AFTER: SignedDuration = SignedDuration::from_hours(96);
+/// Extra time per pull request, because strict repositories merge one after the other.
+const STUCK_AFTER_PER_PR: SignedDuration = SignedDuration::from_mins(30);
 const TICK: SignedDuration = SignedDuration::from_mins(1);
-/// How far ahead of the true time a process' clock may be.
+/// The largest clock skew of a process.
 const MAX_SKEW: SignedDuration = SignedDuration::from_mins(2);
-/// One of so many sweeps that have nothing to do is run all the same.
+/// Of the sweeps with nothing to do, only one in this many runs.
 const IDLE_SWEEPS: u64 = 10;
 
 #[derive(Debug, Clone)]
 pub struct SimConfig {
-    /// Everything follows from it.
+    /// Determines the whole simulation.
     pub seed: u64,
-    /// Pull requests that CodeGenie opens by itself.
+    /// The number of pull requests that CodeGenie opens without being asked.
     pub prs: u64,
     pub faults: FaultSelection,
     pub policies: Policies,
     pub trace: bool,
-    /// Whether the event log is kept.
+    /// Whether the result contains the event log.
     pub keeps_log: bool,
     pub bug: Option<InjectedBug>,
     pub crash: Option<CrashPoint>,
-    /// What a dashboard user does for the first pull request, so long after the start.
+    /// Actions of a dashboard user for the first pull request, by time since the start.
     pub dashboard: Vec<(SignedDuration, DashboardAction)>,
 }
 
 impl SimConfig {
     /// # Errors
-    /// If the seed's configuration cannot be read.
+    /// If the seed's configuration is invalid.
     pub fn new(seed: u64, prs: u64, faults: FaultSelection) -> Result<Self, String> {
         let policies = parse_cached(configuration(seed))?;
         let (trace, keeps_log, bug, crash, dashboard) = (false, false, None, None, Vec::new());
@@ -65,14 +65,14 @@ pub struct SimResult {
     pub outcome: SimulationReport,
     pub trace: Vec<String>,
     pub log: Vec<Event>,
-    /// Calls that left each function's processes.
+    /// The number of outgoing calls of each function.
     pub calls: BTreeMap<FunctionName, u64>,
 }
 
 /// Runs one seed in virtual time.
 ///
 /// # Errors
-/// If it cannot be set up.
+/// If the simulation cannot be set up.
 pub fn run_seed(config: &SimConfig) -> Result<SimResult, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     runtime.map_err(|error| error.to_string())?.block_on(async {
@@ -82,19 +82,19 @@ pub fn run_seed(config: &SimConfig) -> Result<SimResult, String> {
     })
 }
 
-/// Most seeds have the same configuration, and its patterns are compiled once for all of them.
+/// Most seeds have the same configuration; the cache compiles its patterns once.
 fn parse_cached(text: String) -> Result<Policies, String> {
-    static KNOWN: Mutex<BTreeMap<String, Policies>> = Mutex::new(BTreeMap::new());
-    let mut known = locked(&KNOWN);
-    if let Some(policies) = known.get(&text) {
+    static CACHE: Mutex<BTreeMap<String, Policies>> = Mutex::new(BTreeMap::new());
+    let mut cache = locked(&CACHE);
+    if let Some(policies) = cache.get(&text) {
         return Ok(policies.clone());
     }
     let policies = Policies::parse(&text).map_err(|error| error.to_string())?;
-    known.insert(text, policies.clone());
+    cache.insert(text, policies.clone());
     Ok(policies)
 }
 
-/// The defaults with some changes: what people configure decides which code runs.
+/// The default configuration with random changes, so that optional code paths run too.
 fn configuration(seed: u64) -> String {
     let mut rng = SimulationRng::new(seed, 4);
     let changes = [
@@ -114,7 +114,8 @@ fn configuration(seed: u64) -> String {
     std::iter::once("mode = \"act\"").chain(chosen).collect::<Vec<_>>().join("\n")
 }
 
-/// How repositories are protected, how bots and Jenkins report, and how often a pull request is opened.
+/// Random settings of the fakes: branch protection, and how bots and Jenkins report. Also returns the time between two new pull
+/// requests.
 fn settings(config: &SimConfig) -> (FakeSettings, SignedDuration) {
     let mut rng = SimulationRng::new(config.seed, 3);
     let mut settings = FakeSettings { faults: config.faults.world.clone(), ..FakeSettings::default() };
@@ -159,13 +160,13 @@ struct Simulation {
     last_opening: Timestamp,
     give_up_at: Timestamp,
     next_tick: Timestamp,
-    /// Decides which idle ticks are run all the same.
+    /// Decides which idle ticks still start a sweep.
     idle_rng: SimulationRng,
     idle_ticks: u64,
-    /// Ticks that come once more.
+    /// Ticks that will be delivered a second time.
     doubled: Vec<(Timestamp, Value)>,
     known_prs: usize,
-    /// Pull requests that were not seen to have ended.
+    /// Pull requests not yet known to be finished.
     open: BTreeSet<FakePrId>,
     traced_effects: usize,
     seen_escalations: usize,
@@ -176,23 +177,26 @@ impl Simulation {
     fn new(config: &SimConfig) -> Result<Self, String> {
         let (settings, every) = settings(config);
         let first = FakePrId { repo: settings.repos[0].name.clone(), number: 1 };
-        let mut world = Fakes::new(config.seed, settings);
-        world.schedule_prs(config.prs, every);
+        let mut fakes = Fakes::new(config.seed, settings);
+        fakes.schedule_prs(config.prs, every);
         let mut users = SimulatedUsers::new(config.seed);
         for (after, action) in &config.dashboard {
-            users.plan(saturating_after(world.now(), *after), UserAction::Dashboard(first.clone(), *action));
+            users.plan(saturating_after(fakes.now(), *after), UserAction::Dashboard(first.clone(), *action));
         }
         let prs = i32::try_from(config.prs).unwrap_or(i32::MAX);
-        let last_opening = saturating_after(world.now(), every.saturating_mul(prs));
-        let next_tick = minute_after(world.now());
-        let cluster = Cluster::new(SharedState::new(config.clone(), world))?;
+        let last_opening = saturating_after(fakes.now(), every.saturating_mul(prs));
+        let next_tick = minute_after(fakes.now());
+        let cluster = Cluster::new(SharedState::new(config.clone(), fakes))?;
         Ok(Self {
             shared: Arc::clone(&cluster.shared),
             cluster,
             users,
             dashboard_actions: 0,
             last_opening,
-            give_up_at: saturating_after(last_opening, PATIENCE.saturating_add(PATIENCE_EACH.saturating_mul(prs))),
+            give_up_at: saturating_after(
+                last_opening,
+                STUCK_AFTER.saturating_add(STUCK_AFTER_PER_PR.saturating_mul(prs)),
+            ),
             next_tick,
             idle_rng: SimulationRng::new(config.seed, 5),
             idle_ticks: 0,
@@ -222,15 +226,15 @@ impl Simulation {
         self.shared.config.faults.has(InternalFault::Users)
     }
 
-    /// Does everything that is due. Answers whether the schedule ticked.
+    /// Starts everything that is due. Returns whether the schedule ticked.
     fn step(&mut self, now: Timestamp) -> bool {
         self.run_users(now);
-        let deliveries = self.shared.world().take_webhooks();
+        let deliveries = self.shared.fakes().take_webhooks();
         for delivery in deliveries {
             tokio::spawn(Arc::clone(&self.cluster).deliver_webhook(delivery));
         }
-        self.see_new_prs(now);
-        self.cluster.work();
+        self.track_new_prs(now);
+        self.cluster.start_workers();
         let requests = std::mem::take(&mut *locked(&self.shared.reconcile_requests));
         for detail in requests {
             self.request_reconcile("bus", serde_json::from_str(&detail).unwrap_or_default());
@@ -294,16 +298,16 @@ impl Simulation {
                 let cluster = Arc::clone(&self.cluster);
                 tokio::spawn(cluster.act_on_dashboard(pr.clone(), *action, self.dashboard_actions));
             }
-            let comment = action.apply(&mut self.shared.world());
+            let comment = action.apply(&mut self.shared.fakes());
             self.users.commented(&action, comment, now);
         }
-        self.users.repeat_unacknowledged(&self.shared.world(), now);
+        self.users.repeat_unacknowledged(&self.shared.fakes(), now);
     }
 
-    fn see_new_prs(&mut self, now: Timestamp) {
+    fn track_new_prs(&mut self, now: Timestamp) {
         let (shared, has_users) = (Arc::clone(&self.shared), self.has_users());
-        let world = locked(&shared.world);
-        for pr in world.pulls_after(self.known_prs) {
+        let fakes = locked(&shared.fakes);
+        for pr in fakes.pulls_after(self.known_prs) {
             self.known_prs += 1;
             if has_users {
                 self.users.pull_request_opened(&pr, now);
@@ -311,30 +315,30 @@ impl Simulation {
             self.open.insert(pr);
         }
         if shared.config.trace {
-            for effect in &world.audit()[self.traced_effects..] {
+            for effect in &fakes.audit()[self.traced_effects..] {
                 let pr = effect.pr.as_ref().map(ToString::to_string).unwrap_or_default();
                 let detail = domain::event::truncate(&effect.detail.replace('\n', " "), 80);
                 shared.trace(|| format!("fakes: {} {:?} {pr} {detail}", effect.by, effect.action));
             }
-            self.traced_effects = world.audit().len();
+            self.traced_effects = fakes.audit().len();
         }
     }
 
     fn next_at(&self) -> Timestamp {
-        let world = locked(&self.shared.world).next_event_at();
+        let fakes = locked(&self.shared.fakes).next_event_at();
         let queue = locked(&self.shared.queue).queue.next_visible_at();
         let doubled = self.doubled.iter().map(|(at, _)| *at).min();
-        let due = [world, queue, doubled, self.users.next_at()].into_iter().flatten().min();
+        let due = [fakes, queue, doubled, self.users.next_at()].into_iter().flatten().min();
         due.map_or(self.next_tick, |due| due.min(self.next_tick))
     }
 
     fn all_prs(&self) -> Vec<FakePrId> {
-        locked(&self.shared.world).pulls().map(|(pr, _)| pr).collect()
+        locked(&self.shared.fakes).pulls().map(|(pr, _)| pr).collect()
     }
 
-    /// Whether everything has ended, and nothing is under way.
+    /// Whether all pull requests are finished and nothing is running or queued.
     async fn is_over(&mut self, now: Timestamp) -> bool {
-        // One that has not ended is enough to know.
+        // The first unfinished one decides.
         while let Some(pr) = self.open.first() {
             if final_checks::final_state(&self.shared, pr).is_err() {
                 return false;
@@ -351,7 +355,7 @@ impl Simulation {
         {
             return false;
         }
-        // One may have been reopened: all of them once more.
+        // A finished pull request may have been reopened, so check all of them again.
         let is_open = |pr: &FakePrId| final_checks::final_state(&self.shared, pr).is_err();
         self.open = self.all_prs().into_iter().filter(is_open).collect();
         self.open.is_empty()
@@ -373,8 +377,8 @@ impl Simulation {
         for key in final_checks::left_behind(shared).await {
             shared.violated(Invariant::LeftBehind, key);
         }
-        let world = locked(&shared.world);
-        for request in world.unknown_requests() {
+        let fakes = locked(&shared.fakes);
+        for request in fakes.unknown_requests() {
             shared.violated(Invariant::UnknownRequest, request.clone());
         }
         let mut checker = locked(&shared.checker);
@@ -382,7 +386,7 @@ impl Simulation {
         outcome.dead_letters = locked(&shared.queue).queue.dead().len() as u64;
         outcome.sweeps = self.cluster.sweeps.load(Ordering::Relaxed);
         outcome.killed = self.cluster.crashes.load(Ordering::Relaxed);
-        outcome.github_requests = world.requests();
+        outcome.github_requests = fakes.requests();
         outcome.idle_ticks = self.idle_ticks;
         outcome.store_requests = shared.store_requests.load(Ordering::Relaxed);
         for violation in &checker.violations {

@@ -1,5 +1,5 @@
-//! Users: they command what they may and what they may not, push, hold, merge and close; some of them read their mail and
-//! repair what only a person can.
+//! Simulated users: they send commands, with and without permission, push, hold, merge and close; some react to an escalation mail
+//! and repair the pull request.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::rng::SimulationRng;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum UserAction {
-    /// By this login, this text.
+    /// A comment: pull request, login and text.
     Comment(FakePrId, &'static str, &'static str),
     Push(FakePrId),
     Merge(FakePrId),
@@ -21,10 +21,10 @@ pub(crate) enum UserAction {
     HoldLabel(FakePrId, bool),
     Draft(FakePrId, bool),
     PushBase(FakePrId),
-    /// Requests a reconcile of this one.
+    /// Requests a reconcile of this pull request.
     Sweep(FakePrId),
     Dashboard(FakePrId, DashboardAction),
-    /// Does what an escalation asked for.
+    /// Repairs an escalated pull request.
     Repair(FakePrId),
 }
 
@@ -36,11 +36,11 @@ pub(crate) struct SimulatedUsers {
     planned: UserAgenda,
     count: u64,
     escalations: BTreeMap<FakePrId, u32>,
-    /// Comments that must be acknowledged by a reaction: by when, and their id.
+    /// Comments without a reaction yet, by deadline and comment id.
     unacknowledged: UserAgenda,
 }
 
-/// A user who sees no reaction to a command after this long repeats it: webhooks get lost.
+/// A user repeats a command without a reaction after this time, because webhooks can be lost.
 const REPEAT_AFTER: SignedDuration = SignedDuration::from_mins(45);
 
 impl SimulatedUsers {
@@ -54,19 +54,19 @@ impl SimulatedUsers {
         self.planned.insert((at, self.count), action);
     }
 
-    /// In seconds, so that not everything happens on the minute.
+    /// A random duration with a resolution of seconds, so that not all actions fall on the minute.
     fn minutes(&mut self, low: u64, high: u64) -> SignedDuration {
         self.rng.seconds(low * 60, high * 60)
     }
 
-    /// Plans an action, and what undoes it.
+    /// Plans an action and its reversal.
     fn plan_both(&mut self, at: Timestamp, action: UserAction, undo: UserAction, (low, high): (u64, u64)) {
         let until = self.minutes(low, high);
         self.plan(at, action);
         self.plan(saturating_after(at, until), undo);
     }
 
-    /// Some users do something about a new pull request.
+    /// Plans the users' actions on a new pull request; most get none.
     pub(crate) fn pull_request_opened(&mut self, pr: &FakePrId, now: Timestamp) {
         if !self.rng.happens(300) {
             return;
@@ -121,7 +121,7 @@ impl SimulatedUsers {
         }
     }
 
-    /// What is paused or held is resumed later.
+    /// Plans a dashboard action. A pause or hold is undone later.
     fn plan_dashboard(&mut self, at: Timestamp, pr: FakePrId) {
         let until = self.minutes(3, 60);
         let (action, undo) = match self.rng.below(6) {
@@ -151,7 +151,7 @@ impl SimulatedUsers {
         }
     }
 
-    /// Some escalations are answered by a repair.
+    /// Plans a repair after some escalations.
     pub(crate) fn escalated(&mut self, pr: &FakePrId, now: Timestamp) {
         let times = self.escalations.entry(pr.clone()).or_default();
         *times += 1;
@@ -161,20 +161,20 @@ impl SimulatedUsers {
         }
     }
 
-    /// A `/resume` must be acknowledged, or the pull request is held for ever.
+    /// Remembers a `/resume` until it gets a reaction; a lost one would hold the pull request for ever.
     pub(crate) fn commented(&mut self, action: &UserAction, comment: Option<u64>, now: Timestamp) {
         if let (UserAction::Comment(_, _, "/resume"), Some(comment)) = (action, comment) {
             self.unacknowledged.insert((saturating_after(now, REPEAT_AFTER), comment), action.clone());
         }
     }
 
-    /// Plans again what was not acknowledged in time.
-    pub(crate) fn repeat_unacknowledged(&mut self, world: &Fakes, now: Timestamp) {
+    /// Plans comments without a reaction again after the deadline.
+    pub(crate) fn repeat_unacknowledged(&mut self, fakes: &Fakes, now: Timestamp) {
         while let Some(entry) = self.unacknowledged.first_entry().filter(|entry| entry.key().0 <= now) {
             let ((_, comment), action) = entry.remove_entry();
             let UserAction::Comment(pr, ..) = &action else { continue };
-            let acknowledged = world.comments(pr).any(|one| one.id == comment && !one.reactions.is_empty());
-            if !acknowledged && is_open(world, pr) {
+            let acknowledged = fakes.comments(pr).any(|one| one.id == comment && !one.reactions.is_empty());
+            if !acknowledged && is_open(fakes, pr) {
                 self.plan(now, action);
             }
         }
@@ -199,19 +199,19 @@ impl SimulatedUsers {
 }
 
 impl UserAction {
-    /// Acts on the fakes, and answers which comment was written. Sweeps and the dashboard go to Suture instead.
-    pub(crate) fn apply(&self, world: &mut Fakes) -> Option<u64> {
+    /// Applies the action to the fakes and returns the id of a new comment. Sweeps and dashboard actions go to Suture instead.
+    pub(crate) fn apply(&self, fakes: &mut Fakes) -> Option<u64> {
         match self {
-            Self::Comment(pr, login, text) => return world.person_comments(pr, login, text),
-            Self::Push(pr) if is_open(world, pr) => _ = world.person_pushes(pr, "danny"),
-            Self::Merge(pr) => world.person_merges(pr, "maria"),
-            Self::Close(pr) if is_open(world, pr) => world.person_closes(pr, "maria"),
-            Self::Reopen(pr) if was_closed_by(world, pr, "maria") => _ = world.person_reopens(pr, "maria"),
-            Self::HoldLabel(pr, true) => world.person_labels(pr, "danny", "suture/hold"),
-            Self::HoldLabel(pr, false) => world.person_unlabels(pr, "danny", "suture/hold"),
-            Self::Draft(pr, draft) if is_open(world, pr) => world.person_drafts(pr, "danny", *draft),
-            Self::PushBase(pr) => world.push_base(&pr.repo),
-            Self::Repair(pr) if is_open(world, pr) => repair(world, pr),
+            Self::Comment(pr, login, text) => return fakes.person_comments(pr, login, text),
+            Self::Push(pr) if is_open(fakes, pr) => _ = fakes.person_pushes(pr, "danny"),
+            Self::Merge(pr) => fakes.person_merges(pr, "maria"),
+            Self::Close(pr) if is_open(fakes, pr) => fakes.person_closes(pr, "maria"),
+            Self::Reopen(pr) if was_closed_by(fakes, pr, "maria") => _ = fakes.person_reopens(pr, "maria"),
+            Self::HoldLabel(pr, true) => fakes.person_labels(pr, "danny", "suture/hold"),
+            Self::HoldLabel(pr, false) => fakes.person_unlabels(pr, "danny", "suture/hold"),
+            Self::Draft(pr, draft) if is_open(fakes, pr) => fakes.person_drafts(pr, "danny", *draft),
+            Self::PushBase(pr) => fakes.push_base(&pr.repo),
+            Self::Repair(pr) if is_open(fakes, pr) => repair(fakes, pr),
             Self::Push(_)
             | Self::Close(_)
             | Self::Reopen(_)
@@ -224,22 +224,22 @@ impl UserAction {
     }
 }
 
-/// Users reopen what they have closed, not what was closed for a reason.
-fn was_closed_by(world: &Fakes, pr: &FakePrId, login: &str) -> bool {
-    let mut closings = world.audit().iter().rev().filter(|effect| effect.action == AuditedAction::PullClosed);
+/// Users reopen only pull requests that they closed themselves.
+fn was_closed_by(fakes: &Fakes, pr: &FakePrId, login: &str) -> bool {
+    let mut closings = fakes.audit().iter().rev().filter(|effect| effect.action == AuditedAction::PullClosed);
     closings.find(|effect| effect.pr.as_ref() == Some(pr)).is_some_and(|effect| effect.by == login)
 }
 
-fn is_open(world: &Fakes, pr: &FakePrId) -> bool {
-    world.pull(pr).is_some_and(fakes::FakePull::is_open)
+fn is_open(fakes: &Fakes, pr: &FakePrId) -> bool {
+    fakes.pull(pr).is_some_and(fakes::FakePull::is_open)
 }
 
-fn repair(world: &mut Fakes, pr: &FakePrId) {
-    match world.needs_a_person(pr) {
-        Some(why) if why.contains("conflict") => _ = world.person_resolves(pr, "danny"),
-        Some(why) if why.contains("policy") => world.person_repairs_policy(pr),
-        Some(_) => _ = world.person_pushes(pr, "danny"),
-        // Nothing to repair, as far as anybody can see: merged by hand.
-        None => world.person_merges(pr, "maria"),
+fn repair(fakes: &mut Fakes, pr: &FakePrId) {
+    match fakes.needs_a_person(pr) {
+        Some(why) if why.contains("conflict") => _ = fakes.person_resolves(pr, "danny"),
+        Some(why) if why.contains("policy") => fakes.person_repairs_policy(pr),
+        Some(_) => _ = fakes.person_pushes(pr, "danny"),
+        // Nothing visible to repair, so the user merges it.
+        None => fakes.person_merges(pr, "maria"),
     }
 }

@@ -26,7 +26,7 @@ impl Publisher for DiscardingPublisher {
     }
 }
 
-/// As in the function itself.
+/// The allocator of the function.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,4 +1,4 @@
-//! Time that only moves when it is told to, or when somebody sleeps.
+//! A clock that advances only when a test sets it or when code sleeps.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -9,15 +9,15 @@ use platform::clock::{Clock, SleepFuture};
 
 use crate::{SharedFakes, locked};
 
-/// A clock of its own, or the fakes' clock. Whoever sleeps moves it and goes on at once.
+/// A clock of its own, or the fakes' clock. `sleep` advances it and returns at once.
 #[derive(Clone)]
 pub struct ManualClock {
-    time: Time,
+    source: TimeSource,
     pauses: Arc<Mutex<Vec<Duration>>>,
 }
 
 #[derive(Clone)]
-enum Time {
+enum TimeSource {
     Own(Arc<Mutex<Timestamp>>),
     Fakes(SharedFakes),
 }
@@ -31,19 +31,19 @@ impl fmt::Debug for ManualClock {
 impl ManualClock {
     #[must_use]
     pub fn at(now: Timestamp) -> Self {
-        Self { time: Time::Own(Arc::new(Mutex::new(now))), pauses: Arc::default() }
+        Self { source: TimeSource::Own(Arc::new(Mutex::new(now))), pauses: Arc::default() }
     }
 
     #[must_use]
     pub fn of(fakes: &SharedFakes) -> Self {
-        Self { time: Time::Fakes(Arc::clone(fakes)), pauses: Arc::default() }
+        Self { source: TimeSource::Fakes(Arc::clone(fakes)), pauses: Arc::default() }
     }
 
-    /// Sets the time; the fakes' time only goes forward.
+    /// Sets the time. The fakes' clock ignores earlier times.
     pub fn set(&self, now: Timestamp) {
-        match &self.time {
-            Time::Own(time) => *locked(time) = now,
-            Time::Fakes(fakes) => locked(fakes).advance_to(now),
+        match &self.source {
+            TimeSource::Own(time) => *locked(time) = now,
+            TimeSource::Fakes(fakes) => locked(fakes).advance_to(now),
         }
     }
 
@@ -51,7 +51,7 @@ impl ManualClock {
         self.set(self.now() + by);
     }
 
-    /// What was slept since this was last asked.
+    /// Returns and clears the durations of all sleeps.
     pub fn take_pauses(&self) -> Vec<Duration> {
         std::mem::take(&mut locked(&self.pauses))
     }
@@ -59,9 +59,9 @@ impl ManualClock {
 
 impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
-        match &self.time {
-            Time::Own(time) => *locked(time),
-            Time::Fakes(fakes) => locked(fakes).now(),
+        match &self.source {
+            TimeSource::Own(time) => *locked(time),
+            TimeSource::Fakes(fakes) => locked(fakes).now(),
         }
     }
 

@@ -1,4 +1,4 @@
-//! How Suture reaches the fakes, in tests, in the simulator and in the demo: with the secrets of their settings.
+//! Credentials and clients for the fakes, for tests, the simulator and the demo.
 
 use std::sync::{Arc, LazyLock};
 
@@ -31,7 +31,7 @@ impl FakeAccess {
     /// Access as the App of these settings.
     ///
     /// # Errors
-    /// If the addresses are none, or this machine has no source of randomness.
+    /// If an address is not a valid URI, or no private key can be generated.
     pub fn new(settings: &FakeSettings, github_url: &str, jenkins_url: &str) -> Result<Self, String> {
         let secrets = |text: &str| SenderSecrets::parse(text).map_err(|error| error.to_string());
         let uri = |text: &str| text.parse::<Uri>().map_err(|error| error.to_string());
@@ -63,10 +63,10 @@ impl FakeAccess {
     }
 }
 
-/// An App's credentials, with a key made once: making one takes longer than a whole simulation.
+/// An App's credentials. The key is generated once per process, because that takes longer than a whole simulation.
 ///
 /// # Errors
-/// If this machine has no source of randomness.
+/// If no private key can be generated.
 pub fn app_credentials(app_id: u64) -> Result<Credentials, String> {
     static KEY: LazyLock<Result<String, Unspecified>> = LazyLock::new(private_key);
     let key = KEY.as_deref().map_err(|error| error.to_string())?;

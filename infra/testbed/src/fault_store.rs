@@ -11,10 +11,10 @@ use serde_dynamo::Item;
 
 use crate::{Faults, MemoryStore, locked};
 
-/// Another store, behind [`Faults`].
+/// Wraps a store and fails its calls as [`Faults`] says.
 #[derive(Debug, Clone, Default)]
 pub struct FaultStore<S = MemoryStore> {
-    /// The store itself, which does not fail.
+    /// The wrapped store, without faults.
     pub store: S,
     pub faults: Arc<Faults>,
     write_errors: Arc<Mutex<VecDeque<StoreError>>>,
@@ -26,12 +26,12 @@ impl<S: Store> FaultStore<S> {
         Self { store, faults: Arc::clone(faults), write_errors: Arc::default(), rows_queried: Arc::default() }
     }
 
-    /// What the next writes are answered with; they write nothing.
+    /// The next writes return these errors and write nothing.
     pub fn fail_writes(&self, errors: impl IntoIterator<Item = StoreError>) {
         *locked(&self.write_errors) = errors.into_iter().collect();
     }
 
-    /// How many rows queries have read.
+    /// The number of rows that queries have returned.
     #[must_use]
     pub fn rows_queried(&self) -> usize {
         self.rows_queried.load(Ordering::SeqCst)
@@ -42,7 +42,7 @@ impl<S: Store> FaultStore<S> {
         name: String,
         call: impl Future<Output = Result<T, StoreError>> + Send,
     ) -> Result<T, StoreError> {
-        // Another process may come in between.
+        // Lets other tasks run between two calls.
         tokio::task::yield_now().await;
         self.faults.call(name, call).await.unwrap_or_else(|why| Err(StoreError::Unavailable(why)))
     }
@@ -79,15 +79,15 @@ impl<S: Store> Store for FaultStore<S> {
     }
 }
 
-/// Memory, or DynamoDB through the client that production uses.
+/// The in-memory store, or DynamoDB through the production client.
 #[derive(Debug, Clone)]
 pub enum TestStore {
     Memory(Arc<MemoryStore>),
     Dynamo(Arc<DynamoStore>),
 }
 
-/// Asks whichever it is. Boxed: what DynamoDB's client waits for is too deep to be laid out with everything around it.
-macro_rules! ask {
+/// Calls the selected store. DynamoDB's future is boxed, because it is too large and nested for the compiler to lay out inline.
+macro_rules! call_store {
     ($this:ident, $store:ident => $call:expr) => {
         match $this {
             TestStore::Memory($store) => $call.await,
@@ -98,23 +98,23 @@ macro_rules! ask {
 
 impl Store for TestStore {
     async fn get(&self, key: &Key, now: Timestamp) -> Result<Option<Item>, StoreError> {
-        ask!(self, store => store.get(key, now))
+        call_store!(self, store => store.get(key, now))
     }
 
     async fn get_many(&self, keys: &[Key], now: Timestamp) -> Result<Vec<(Key, Item)>, StoreError> {
-        ask!(self, store => store.get_many(keys, now))
+        call_store!(self, store => store.get_many(keys, now))
     }
 
     async fn write(&self, writes: Vec<RowWrite>, now: Timestamp) -> Result<(), StoreError> {
-        ask!(self, store => store.write(writes, now))
+        call_store!(self, store => store.write(writes, now))
     }
 
     async fn count(&self, key: &Key, by: i64, ttl: Timestamp, now: Timestamp) -> Result<i64, StoreError> {
-        ask!(self, store => store.count(key, by, ttl, now))
+        call_store!(self, store => store.count(key, by, ttl, now))
     }
 
     async fn query(&self, query: &Query, now: Timestamp) -> Result<Page, StoreError> {
-        ask!(self, store => store.query(query, now))
+        call_store!(self, store => store.query(query, now))
     }
 
     fn usage(&self) -> &UsageMeter {

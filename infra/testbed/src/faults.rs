@@ -1,4 +1,4 @@
-//! Which call of a process fails, and how.
+//! Plans which call of a process fails, and how.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -6,28 +6,28 @@ use std::time::Duration;
 
 use crate::locked;
 
-/// What goes wrong with one call that leaves a process.
+/// A fault of one outgoing call of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallFault {
     /// The process dies before the call.
     Before,
-    /// The process dies after the call, before it reads the answer.
+    /// The process dies after the call, before it reads the response.
     After,
-    /// The call is made and its answer is lost; the process goes on.
+    /// The call is made and its response is lost; the process continues.
     AnswerLost,
-    /// The call is made half a second late. (On a paused tokio clock this takes no real time.)
+    /// The call is made half a second late. On a paused tokio clock this takes no real time.
     Late,
-    /// The call is not made; the process goes on.
+    /// The call is not made; the process continues.
     NotSent,
 }
 
 impl CallFault {
-    /// The faults after which a process has to start over.
+    /// The faults after which the caller has to start again.
     pub const CRASHES: [Self; 3] = [Self::Before, Self::After, Self::AnswerLost];
 }
 
-/// Counts and names the calls that leave a process, and says which of them fail. A process that has died makes no more calls
-/// until it is restarted: each of them is answered with an error.
+/// Counts the outgoing calls of a process, records their names, and decides which of them fail. After the process has died, all
+/// calls fail until [`restart`](Self::restart).
 #[derive(Debug, Default)]
 pub struct Faults(Mutex<State>);
 
@@ -35,29 +35,29 @@ pub struct Faults(Mutex<State>);
 struct State {
     calls: usize,
     planned: Option<(usize, CallFault)>,
-    struck: bool,
+    occurred: bool,
     dead: bool,
     failing: BTreeSet<String>,
     names: Vec<String>,
 }
 
 impl Faults {
-    /// The call of this number, counted from 1 and from now, fails in this way.
+    /// Plans a fault for the call with this number, counted from 1, starting now.
     pub fn plan(&self, call: usize, fault: CallFault) {
         let mut state = locked(&self.0);
-        (state.calls, state.planned, state.struck) = (0, Some((call, fault)), false);
+        (state.calls, state.planned, state.occurred) = (0, Some((call, fault)), false);
     }
 
-    /// The process is started again, and nothing is planned any more.
+    /// Restarts the process and clears the planned fault.
     pub fn restart(&self) {
         let mut state = locked(&self.0);
         (state.planned, state.dead) = (None, false);
     }
 
-    /// Whether the call that was last planned to fail was made.
+    /// Whether the planned fault has occurred.
     #[must_use]
     pub fn struck(&self) -> bool {
-        locked(&self.0).struck
+        locked(&self.0).occurred
     }
 
     /// Whether the process has died.
@@ -66,7 +66,7 @@ impl Faults {
         locked(&self.0).dead
     }
 
-    /// From now on, or no longer, calls fail whose name contains this: all calls contain "".
+    /// Starts or stops failing all calls whose name contains `named`; the empty string matches every call.
     pub fn fail_calls(&self, named: &str, fail: bool) {
         let failing = &mut locked(&self.0).failing;
         if fail {
@@ -76,7 +76,7 @@ impl Faults {
         };
     }
 
-    /// How many calls there were since they were counted anew.
+    /// The number of calls since the last `plan` or `count_anew`.
     #[must_use]
     pub fn calls(&self) -> usize {
         locked(&self.0).calls
@@ -86,23 +86,23 @@ impl Faults {
         locked(&self.0).calls = 0;
     }
 
-    /// The names of the calls since this was last asked: while a fault is planned, only of the one that fails.
+    /// Returns and clears the names of the calls. While a fault is planned, only the failing call is recorded.
     pub fn take_names(&self) -> Vec<String> {
         std::mem::take(&mut locked(&self.0).names)
     }
 
-    /// Makes a call of this name, or fails it.
+    /// Makes the call, or fails it.
     ///
     /// # Errors
-    /// If there is no answer.
+    /// If the call has no response.
     pub(crate) async fn call<T>(&self, name: String, call: impl Future<Output = T>) -> Result<T, String> {
-        let no_answer = Err(format!("no answer: {name}"));
+        let no_response = Err(format!("no answer: {name}"));
         match self.next(name) {
             None => Ok(call.await),
-            Some(CallFault::Before | CallFault::NotSent) => no_answer,
+            Some(CallFault::Before | CallFault::NotSent) => no_response,
             Some(CallFault::After | CallFault::AnswerLost) => {
                 call.await;
-                no_answer
+                no_response
             }
             Some(CallFault::Late) => {
                 tokio::time::sleep(Duration::from_millis(500)).await;
@@ -111,7 +111,7 @@ impl Faults {
         }
     }
 
-    /// Counts a call, and says what happens to it.
+    /// Counts a call and returns its fault.
     fn next(&self, name: String) -> Option<CallFault> {
         let mut state = locked(&self.0);
         if state.dead {
@@ -125,7 +125,7 @@ impl Faults {
         if state.planned.is_none() || fault.is_some() {
             state.names.push(name);
         }
-        state.struck |= fault.is_some();
+        state.occurred |= fault.is_some();
         state.dead = matches!(fault, Some(CallFault::Before | CallFault::After));
         fault
     }

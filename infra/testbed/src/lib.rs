@@ -1,13 +1,13 @@
-//! The one harness of the tests and the simulator. [`MemoryStore`] is a store without a database; [`FaultStore`],
-//! [`FaultTransport`] and [`RecordingPublisher`] stand between a process and what it calls, and fail as [`Faults`] says;
-//! [`ManualClock`] is time that a test moves. [`Testbed`] is all of Suture on these, around the fakes.
+//! Test harness, shared by the tests and the simulator. [`MemoryStore`] is an in-memory store; [`FaultStore`], [`FaultTransport`]
+//! and [`RecordingPublisher`] wrap the calls of a process and fail them as [`Faults`] says; [`ManualClock`] advances only when a
+//! test or a sleep advances it. [`Testbed`] runs Suture on all of these, against the fakes.
 
 #![expect(
     clippy::expect_used,
     clippy::missing_panics_doc,
     clippy::panic,
     clippy::print_stderr,
-    reason = "test support may stop when its own setup is wrong"
+    reason = "test support panics when its own setup is wrong"
 )]
 
 mod clock;
@@ -30,10 +30,10 @@ pub use publisher::RecordingPublisher;
 pub use system::{SWEEP_TIMEOUT, Testbed, pr_id, scheduled_sweep};
 pub use transport::{FaultTransport, SentRequest};
 
-/// The fakes, shared by everything that talks to them.
+/// The fakes, shared by all clients.
 pub type SharedFakes = Arc<Mutex<fakes::Fakes>>;
 
-/// A test that has panicked still shows what it left behind.
+/// Ignores poisoning: after a panic, the state is still readable for the failure message.
 fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

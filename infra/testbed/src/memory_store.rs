@@ -1,5 +1,4 @@
-//! The store in memory: for simulations, where millions of steps must not wait for anything, and for injecting what real
-//! tables do only on bad days. It passes the same contract suite as DynamoDB.
+//! The in-memory store, for tests and for simulations of millions of steps. It passes the same contract tests as DynamoDB.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,13 +15,13 @@ use platform::store::{
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     tables: Mutex<Tables>,
-    spent: UsageMeter,
+    usage: UsageMeter,
 }
 
 #[derive(Debug, Default)]
 struct Tables {
     rows: BTreeMap<Key, Item>,
-    /// (index, partition, sort, row): kept beside the rows, so that a query reads only what it answers.
+    /// Index entries (index, partition, sort, row key), so that a query visits only matching rows.
     entries: BTreeSet<(Index, String, String, Key)>,
 }
 
@@ -32,7 +31,7 @@ impl MemoryStore {
         Self::default()
     }
 
-    /// Takes away what has expired, as DynamoDB's broom does some time later. Answers how much that was.
+    /// Deletes expired rows, as DynamoDB's TTL does some time after expiry. Returns their number.
     pub fn sweep_ttl(&self, now: Timestamp) -> usize {
         let mut tables = self.tables();
         let expired: Vec<Key> =
@@ -43,19 +42,18 @@ impl MemoryStore {
         expired.len()
     }
 
-    /// How many rows there are, expired or not.
+    /// The number of rows, including expired ones.
     #[must_use]
     pub fn len(&self) -> usize {
         self.tables().rows.len()
     }
 
-    /// Whether there is nothing at all.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Writes are applied whole or not at all, so what a panic left behind is still consistent.
+    /// Ignores poisoning: writes are atomic, so the tables are consistent after a panic.
     fn tables(&self) -> MutexGuard<'_, Tables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -110,7 +108,7 @@ impl Tables {
     }
 }
 
-/// The index entries a row has: those for which it carries both attributes.
+/// The index entries of a row: one for each index whose two key attributes it has.
 fn entries_of(key: &Key, item: &Item) -> Vec<(Index, String, String)> {
     let entry = |index: Index| {
         let (_, partition, _) = index.shape();
@@ -120,7 +118,7 @@ fn entries_of(key: &Key, item: &Item) -> Vec<(Index, String, String)> {
 }
 
 fn apply_change(key: &Key, item: &mut Item, change: RowUpdate) -> Result<(), StoreError> {
-    let corrupt = |attribute: &str| StoreError::Corrupt(key.clone(), format!("`{attribute}` is of another kind"));
+    let corrupt = |attribute: &str| StoreError::Corrupt(key.clone(), format!("`{attribute}` has the wrong type"));
     for (attribute, value) in change.set {
         item.inner_mut().insert(attribute, value);
     }
@@ -163,7 +161,7 @@ fn members_of(item: &Item, attribute: &str) -> Option<Vec<String>> {
 
 impl Store for MemoryStore {
     async fn get(&self, key: &Key, now: Timestamp) -> Result<Option<Item>, StoreError> {
-        self.spent.request(1, 0);
+        self.usage.request(1, 0);
         Ok(self.tables().rows.get(key).filter(|item| !is_expired(item, now)).cloned())
     }
 
@@ -171,7 +169,7 @@ impl Store for MemoryStore {
         if keys.is_empty() {
             return Ok(Vec::new());
         }
-        self.spent.request(keys.len(), 0);
+        self.usage.request(keys.len(), 0);
         let tables = self.tables();
         let row = |key: &Key| tables.rows.get(key).filter(|item| !is_expired(item, now)).cloned();
         Ok(keys.iter().filter_map(|key| Some((key.clone(), row(key)?))).collect())
@@ -179,16 +177,16 @@ impl Store for MemoryStore {
 
     async fn write(&self, writes: Vec<RowWrite>, now: Timestamp) -> Result<(), StoreError> {
         validate(&writes)?;
-        self.spent.request(0, writes.len());
+        self.usage.request(0, writes.len());
         let mut tables = self.tables();
-        let refused: Vec<Option<ConditionFailed>> = writes
+        let failures: Vec<Option<ConditionFailed>> = writes
             .iter()
             .map(|write| {
                 (!tables.allows(write, now)).then(|| ConditionFailed { found: tables.rows.get(write.key()).cloned() })
             })
             .collect();
-        if refused.iter().any(Option::is_some) {
-            return Err(StoreError::ConditionFailed(refused));
+        if failures.iter().any(Option::is_some) {
+            return Err(StoreError::ConditionFailed(failures));
         }
         for write in writes {
             tables.apply(write)?;
@@ -197,7 +195,7 @@ impl Store for MemoryStore {
     }
 
     async fn count(&self, key: &Key, by: i64, ttl: Timestamp, now: Timestamp) -> Result<i64, StoreError> {
-        self.spent.request(0, 1);
+        self.usage.request(0, 1);
         let mut tables = self.tables();
         let known = tables.rows.get(key).filter(|item| !is_expired(item, now));
         let count = known.and_then(|item| number_of(item, COUNT)).unwrap_or(0).saturating_add(by);
@@ -211,7 +209,7 @@ impl Store for MemoryStore {
 
     async fn query(&self, query: &Query, now: Timestamp) -> Result<Page, StoreError> {
         let tables = self.tables();
-        // Nothing sorts between a text and the same text with this behind it.
+        // No string sorts between a string and the same string followed by NUL.
         let next_partition = format!("{}\0", query.partition);
         let page = match query.from {
             QuerySource::Index(index) => {
@@ -224,12 +222,12 @@ impl Store for MemoryStore {
                 page_of(&tables, query, range.map(|(key, _)| (key.sort.as_str(), key)), now)
             }
         };
-        self.spent.request(page.rows.len(), 0);
+        self.usage.request(page.rows.len(), 0);
         Ok(page)
     }
 
     fn usage(&self) -> &UsageMeter {
-        &self.spent
+        &self.usage
     }
 }
 
@@ -239,22 +237,22 @@ fn page_of<'a>(
     found: impl DoubleEndedIterator<Item = (&'a str, &'a Key)>,
     now: Timestamp,
 ) -> Page {
-    let in_time = |sort: &str| query.up_to.as_ref().is_none_or(|last| sort <= last.as_str());
+    let in_range = |sort: &str| query.up_to.as_ref().is_none_or(|last| sort <= last.as_str());
     if query.backwards {
-        first_of(tables, query, found.rev().filter(|(sort, _)| in_time(sort)), now)
+        first_page(tables, query, found.rev().filter(|(sort, _)| in_range(sort)), now)
     } else {
-        first_of(tables, query, found.take_while(|(sort, _)| in_time(sort)), now)
+        first_page(tables, query, found.take_while(|(sort, _)| in_range(sort)), now)
     }
 }
 
-/// The first ones that are asked for, in the order they come in.
-fn first_of<'a>(
+/// The first page of matching rows, in iteration order.
+fn first_page<'a>(
     tables: &Tables,
     query: &Query,
     found: impl Iterator<Item = (&'a str, &'a Key)>,
     now: Timestamp,
 ) -> Page {
-    let wanted = |sort: &str| query.prefix.as_ref().is_none_or(|prefix| sort.starts_with(prefix));
+    let has_prefix = |sort: &str| query.prefix.as_ref().is_none_or(|prefix| sort.starts_with(prefix));
     let follows = |sort: &str, key: &Key| {
         query.after.as_ref().is_none_or(|after| {
             let order = (sort, key).cmp(&(&after.sort, &after.key));
@@ -262,28 +260,29 @@ fn first_of<'a>(
         })
     };
     let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);
-    let mut matching = found.filter(|(sort, key)| wanted(sort) && follows(sort, key));
+    let mut matching = found.filter(|(sort, key)| has_prefix(sort) && follows(sort, key));
     let taken: Vec<(&str, &Key)> = matching.by_ref().take(limit).collect();
     let next = if matching.next().is_some() {
         taken.last().map(|(sort, key)| Cursor { key: (*key).clone(), sort: (*sort).to_owned() })
     } else {
         None
     };
-    let row = |key: &Key| tables.rows.get(key).filter(|item| !is_expired(item, now)).map(|item| seen(query.from, item));
+    let row =
+        |key: &Key| tables.rows.get(key).filter(|item| !is_expired(item, now)).map(|item| projection(query.from, item));
     let rows = taken.into_iter().filter_map(|(_, key)| row(key).map(|item| (key.clone(), item))).collect();
     Page { rows, next }
 }
 
-/// What a query shows of a row.
-fn seen(from: QuerySource, item: &Item) -> Item {
+/// The attributes of a row that the queried index projects.
+fn projection(from: QuerySource, item: &Item) -> Item {
     let QuerySource::Index(index) = from else { return item.clone() };
-    let Some(carries) = index.projected_attributes() else { return item.clone() };
+    let Some(attributes) = index.projected_attributes() else { return item.clone() };
     let (_, partition, sort) = index.shape();
-    let mut seen = Item::default();
-    for attribute in [partition, sort].into_iter().chain(carries.iter().copied()) {
+    let mut projected = Item::default();
+    for attribute in [partition, sort].into_iter().chain(attributes.iter().copied()) {
         if let Some(value) = item.get(attribute) {
-            seen.inner_mut().insert(attribute.to_owned(), value.clone());
+            projected.inner_mut().insert(attribute.to_owned(), value.clone());
         }
     }
-    seen
+    projected
 }

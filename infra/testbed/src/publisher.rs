@@ -1,4 +1,4 @@
-//! A publisher that keeps what it publishes.
+//! A publisher that records all messages.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -11,7 +11,7 @@ use platform::publish::{Destination, OutboundMessage, PublishError, Publisher};
 
 use crate::{Faults, SharedFakes, locked};
 
-/// Records what is published. Messages wait to be handled; bus events go to the fake bots, if there are any.
+/// Records all published messages. Queue messages wait for `take_message`; bus events go to the fake bots, if there are any.
 #[derive(Clone, Default)]
 pub struct RecordingPublisher {
     pub faults: Arc<Faults>,
@@ -37,18 +37,18 @@ impl RecordingPublisher {
         Self { faults: Arc::clone(faults), bots: Some(Arc::clone(bots)), published: Arc::default() }
     }
 
-    /// Whether nothing can be published.
+    /// Makes all publishing fail, or succeed again.
     pub fn set_down(&self, down: bool) {
         self.faults.fail_calls("publish ", down);
     }
 
-    /// All that was ever published, repetitions included.
+    /// All messages published so far, duplicates included.
     #[must_use]
     pub fn sent(&self) -> Vec<OutboundMessage> {
         locked(&self.published).all.clone()
     }
 
-    /// The messages among it: id and message.
+    /// The queue messages published so far: id and message.
     #[must_use]
     pub fn messages(&self) -> Vec<(String, QueueMessage)> {
         let message = |parcel: OutboundMessage| match parcel.destination {
@@ -58,7 +58,7 @@ impl RecordingPublisher {
         self.sent().into_iter().filter_map(message).collect()
     }
 
-    /// The mails among it: id and mail.
+    /// The mails published so far: id and mail.
     #[must_use]
     pub fn mails(&self) -> Vec<(String, Notice)> {
         let mail = |parcel: OutboundMessage| match parcel.destination {
@@ -68,22 +68,22 @@ impl RecordingPublisher {
         self.sent().into_iter().filter_map(mail).collect()
     }
 
-    /// Puts a message onto the queue.
+    /// Adds a message to the queue.
     pub fn enqueue(&self, id: &str, message: &QueueMessage) {
-        self.enqueue_body(id, message.to_json().expect("a message"));
+        self.enqueue_body(id, message.to_json().expect("message serializes"));
     }
 
     pub(crate) fn enqueue_body(&self, id: &str, body: String) {
         locked(&self.published).queue.push_back((id.to_owned(), body));
     }
 
-    /// Takes the next message off the queue: its id and its body.
+    /// Removes the next message from the queue: id and body.
     #[must_use]
     pub fn take_message(&self) -> Option<(String, String)> {
         locked(&self.published).queue.pop_front()
     }
 
-    /// All messages on the queue are lost.
+    /// Drops all messages of the queue.
     pub fn lose_queue(&self) {
         locked(&self.published).queue.clear();
     }
@@ -92,7 +92,7 @@ impl RecordingPublisher {
         locked(&self.published).all.push(parcel.clone());
         match (&parcel.destination, &self.bots) {
             (Destination::Queue { message, .. }, Some(_)) => self.enqueue(&parcel.id, message),
-            // For the reconciler, which a testbed asks itself.
+            // Tests invoke the reconciler directly.
             (Destination::Bus { detail_type: DetailType::ReconcileRequested, .. }, _) => {}
             (Destination::Bus { detail_type, detail }, Some(bots)) => {
                 locked(bots).bus_event(detail_type.name(), detail);

@@ -1,4 +1,4 @@
-//! All of Suture but the admin function around the fakes, in their time, without sockets.
+//! Suture without the admin function, connected to the fakes: no sockets, and the fakes' clock is the only clock.
 
 use std::any::Any;
 use std::cell::{Cell, Ref, RefCell};
@@ -35,14 +35,14 @@ use crate::{
     TestStore, locked,
 };
 
-/// How long a sweep may take.
+/// The time limit of a sweep.
 pub const SWEEP_TIMEOUT: SignedDuration = SignedDuration::from_mins(5);
 
 type LosesWebhook = Box<dyn FnMut(usize, &WebhookDelivery) -> bool>;
 type BeforeQuery = Box<dyn FnMut(&mut Fakes) + Send>;
 
-/// The webhook function, the Car Bridge and the reconciler on one store, around the fakes. All calls that leave them pass one
-/// [`Faults`]: together they are the process that dies.
+/// The webhook function, the Car Bridge and the reconciler on one store, connected to the fakes. They share one [`Faults`], so they
+/// die together.
 pub struct Testbed {
     pub faults: Arc<Faults>,
     pub store: FaultStore<TestStore>,
@@ -55,9 +55,9 @@ pub struct Testbed {
     pub webhook: WebhookHandler<FaultStore<TestStore>, RecordingPublisher>,
     pub bridge: CarBridge<FaultStore<TestStore>, RecordingPublisher>,
     pub sweep: Reconciler<FaultStore<TestStore>, RecordingPublisher>,
-    /// Whether the Car Bridge handles what is on the queue.
+    /// Whether the Car Bridge handles queue messages while time passes.
     pub bridging: Cell<bool>,
-    /// Whether there is a sweep every minute while time passes.
+    /// Whether a sweep runs every minute while time passes.
     pub sweeping: Cell<bool>,
     fakes: SharedFakes,
     health: Arc<Mutex<BTreeMap<String, u16>>>,
@@ -70,41 +70,41 @@ pub struct Testbed {
 }
 
 impl Testbed {
-    /// Fakes without faults that strike by themselves; Suture has a token, acts, and nobody sweeps.
+    /// Fakes without random faults; Suture uses a token, is in `act` mode, and runs no scheduled sweeps.
     #[must_use]
     pub fn quiet() -> Self {
         Self::configured("mode = \"act\"", |_| {})
     }
 
-    /// The same with this configuration, and fakes that are set up differently.
+    /// [`quiet`](Self::quiet) with this configuration and changed settings of the fakes.
     #[must_use]
     pub fn configured(config: &str, set_up: impl FnOnce(&mut FakeSettings)) -> Self {
         let mut settings =
             FakeSettings { faults: fakes::FaultRates::none(), secondary_limits: false, ..FakeSettings::default() };
         set_up(&mut settings);
         let token = settings.tokens.first().map(|(token, _)| token.clone()).unwrap_or_default();
-        let policies = Policies::parse(config).expect("a configuration");
+        let policies = Policies::parse(config).expect("valid configuration");
         let access = |access: &mut FakeAccess| {
             (access.credentials, access.own) = (Credentials::token(&token), BotIdentity::default());
         };
         Self { sweeping: Cell::new(false), ..Self::on(memory(), settings, policies, access) }
     }
 
-    /// The same, where Suture is an App: only Apps write check runs.
+    /// [`quiet`](Self::quiet) with this configuration, where Suture is an App: only Apps may write check runs.
     #[must_use]
     pub fn as_app(config: &str) -> Self {
         let settings =
             FakeSettings { faults: fakes::FaultRates::none(), secondary_limits: false, ..FakeSettings::default() };
         Self {
             sweeping: Cell::new(false),
-            ..Self::with_policies(settings, Policies::parse(config).expect("a configuration"))
+            ..Self::with_policies(settings, Policies::parse(config).expect("valid configuration"))
         }
     }
 
-    /// Fakes with these settings; Suture is an App, with this policy on top of `mode = "act"`, and sweeps every minute.
+    /// Fakes with these settings; Suture is an App, is configured with `mode = "act"` and `toml`, and sweeps every minute.
     #[must_use]
     pub fn new(settings: FakeSettings, toml: &str) -> Self {
-        let policies = Policies::parse(&format!("mode = \"act\"\n{toml}")).expect("a configuration");
+        let policies = Policies::parse(&format!("mode = \"act\"\n{toml}")).expect("valid configuration");
         Self::with_policies(settings, policies)
     }
 
@@ -113,13 +113,13 @@ impl Testbed {
         Self::on(memory(), settings, policies, |_| {})
     }
 
-    /// The same with other access to the fakes, on the defaults.
+    /// The default policies, with changed access to the fakes.
     #[must_use]
     pub fn with_access(settings: FakeSettings, change_access: impl FnOnce(&mut FakeAccess)) -> Self {
         Self::on(memory(), settings, Policies::default(), change_access)
     }
 
-    /// On this store, with access to the fakes that is changed first.
+    /// Runs on this store; `change_access` may change the credentials for the fakes.
     #[must_use]
     pub fn on(
         store: TestStore,
@@ -156,11 +156,11 @@ impl Testbed {
         let health = Arc::default();
         let log = MetricLog::writing_to(std::io::sink());
         let (own, senders) = (access.own, access.senders);
-        let sweep_of = (store.clone(), publisher.clone(), policies.clone(), github.clone(), Some(jenkins.clone()));
+        let parts = (store.clone(), publisher.clone(), policies.clone(), github.clone(), Some(jenkins.clone()));
         Self {
             webhook: WebhookHandler::new(store.clone(), publisher.clone(), policies.clone(), own, senders, log),
             bridge: CarBridge::new(Engine::new(store.clone(), publisher.clone(), policies.clone()), clients),
-            sweep: sweep(sweep_of, &clock, to_health(&transport, &health)),
+            sweep: new_reconciler(parts, &clock, health_transport(&transport, &health)),
             faults,
             store,
             publisher,
@@ -182,15 +182,15 @@ impl Testbed {
         }
     }
 
-    /// Another process that sweeps.
+    /// A second reconciler process on the same store.
     #[must_use]
     pub fn another_sweep(&self) -> Reconciler<FaultStore<TestStore>, RecordingPublisher> {
         let (github, jenkins) = (self.github.clone(), Some(self.jenkins.clone()));
-        let of = (self.store.clone(), self.publisher.clone(), self.policies.clone(), github, jenkins);
-        sweep(of, &self.clock, to_health(&self.transport, &self.health))
+        let parts = (self.store.clone(), self.publisher.clone(), self.policies.clone(), github, jenkins);
+        new_reconciler(parts, &self.clock, health_transport(&self.transport, &self.health))
     }
 
-    /// What the store runs on lasts as long as the testbed.
+    /// Keeps a value, such as the store's server, alive as long as the testbed.
     pub fn keep_alive(&mut self, what: impl Any) {
         self.kept_alive = Some(Box::new(what));
     }
@@ -199,7 +199,7 @@ impl Testbed {
         locked(&self.fakes)
     }
 
-    /// Does something with the fakes.
+    /// Calls `act` with the fakes.
     pub fn with<T>(&self, act: impl FnOnce(&mut Fakes) -> T) -> T {
         act(&mut self.fakes())
     }
@@ -209,7 +209,7 @@ impl Testbed {
         self.clock.now()
     }
 
-    /// Moves the fakes' time, and delivers nothing.
+    /// Advances the fakes' clock without delivering anything.
     pub fn advance(&self, by: SignedDuration) {
         self.clock.advance(by);
     }
@@ -219,7 +219,7 @@ impl Testbed {
         self.with(|fakes| fakes.open_pr(NewPullRequest::default()))
     }
 
-    /// CodeGenie opens a pull request, and its webhooks arrive.
+    /// CodeGenie opens a pull request; its webhooks are delivered.
     pub async fn open_and_deliver(&self, new: NewPullRequest) -> FakePrId {
         let pr = self.with(|fakes| fakes.open_pr(new));
         self.advance(SignedDuration::from_secs(3));
@@ -227,39 +227,39 @@ impl Testbed {
         pr
     }
 
-    /// Jenkins does not answer, or answers again.
+    /// Makes all requests to Jenkins fail, or succeed again.
     pub fn set_jenkins_down(&self, down: bool) {
         self.faults.fail_calls("Jenkins ", down);
     }
 
-    /// What an address that is checked after merges answers, instead of 200; 0 is no answer.
+    /// Sets the status that a health check URL returns instead of 200; 0 means no response.
     pub fn set_health(&self, url: &str, status: u16) {
         locked(&self.health).insert(url.to_owned(), status);
     }
 
-    /// This is done to the fakes before each GraphQL request that reaches them.
+    /// Calls `act` with the fakes before each GraphQL request.
     pub fn before_query(&self, act: impl FnMut(&mut Fakes) + Send + 'static) {
         *locked(&self.before_query) = Box::new(act);
     }
 
-    /// How many GraphQL requests were sent.
+    /// The number of GraphQL requests sent so far.
     #[must_use]
     pub fn queries(&self) -> usize {
         self.transport.lines().iter().filter(|line| *line == "POST /graphql").count()
     }
 
-    /// Which webhooks never arrive, by their place among all that were sent.
+    /// Drops the webhooks for which `lost` returns true; its first argument is the webhook's number, counted from 0.
     pub fn lose_webhooks(&self, lost: impl FnMut(usize, &WebhookDelivery) -> bool + 'static) {
         *self.loses_webhook.borrow_mut() = Box::new(lost);
     }
 
-    /// How many webhooks were sent so far, lost ones included.
+    /// The number of webhooks sent so far, including lost ones.
     #[must_use]
     pub fn webhooks(&self) -> usize {
         self.webhooks.get()
     }
 
-    /// Delivers all webhooks that are under way. Whether there were any.
+    /// Delivers all pending webhooks. Returns whether there were any.
     pub async fn deliver_webhooks(&self) -> bool {
         let before = self.webhooks.get();
         loop {
@@ -286,7 +286,7 @@ impl Testbed {
         let answer = self.webhook.handle(&parts, &delivery.body, self.now()).await;
         let code = answer.status().as_u16();
         if code != 200 {
-            // Shown when a test fails.
+            // Visible only if the test fails.
             eprintln!("{} {} {}", self.now(), delivery.event, answer.body());
             self.with(|fakes| fakes.webhook_answered(delivery, code));
         }
@@ -296,15 +296,15 @@ impl Testbed {
     pub async fn handle_messages(&self) -> Vec<Result<MessageOutcome, RetryableError>> {
         let mut handled = Vec::new();
         while let Some((id, body)) = self.publisher.take_message() {
-            let one = self.bridge.handle(&id, &body).await;
-            // Shown when a test fails.
-            eprintln!("{} {one:?}", self.now());
-            handled.push(one);
+            let result = self.bridge.handle(&id, &body).await;
+            // Visible only if the test fails.
+            eprintln!("{} {result:?}", self.now());
+            handled.push(result);
         }
         handled
     }
 
-    /// Everything that is under way arrives; a message that fails stays on the queue.
+    /// Delivers all pending webhooks and messages; a message that fails stays in the queue.
     pub async fn settle(&self) {
         loop {
             let delivered = self.deliver_webhooks().await;
@@ -316,7 +316,7 @@ impl Testbed {
         }
     }
 
-    /// Lets time pass: webhooks arrive, messages are handled, and every minute there is a sweep.
+    /// Advances the clock: webhooks are delivered, messages are handled, and a sweep runs every minute.
     pub async fn pass(&self, minutes: i64) {
         let until = self.now() + SignedDuration::from_mins(minutes);
         self.settle().await;
@@ -334,7 +334,7 @@ impl Testbed {
         }
     }
 
-    /// Lets time pass until something is true, at most this long.
+    /// Advances the clock until the condition holds or the time is over. Returns whether it holds.
     pub async fn until(&self, minutes: i64, mut is_true: impl AsyncFnMut(&Self) -> bool) -> bool {
         for _ in 0..minutes {
             if is_true(self).await {
@@ -345,21 +345,21 @@ impl Testbed {
         is_true(self).await
     }
 
-    /// Sweeps as the schedule would.
+    /// Runs a scheduled sweep.
     pub async fn sweep_now(&self) -> SweepSummary {
         let name = format!("sweep-{}", self.summaries.borrow().len());
-        let swept = self.request_sweep(&scheduled_sweep(&name, self.now())).await;
-        let SweepOutcome::Done(summary) = swept else { panic!("{swept:?}") };
+        let outcome = self.request_sweep(&scheduled_sweep(&name, self.now())).await;
+        let SweepOutcome::Done(summary) = outcome else { panic!("{outcome:?}") };
         self.summaries.borrow_mut().push((*summary).clone());
         *summary
     }
 
-    /// Sweeps as somebody asks for it.
-    pub async fn request_sweep(&self, wish: &SweepTrigger) -> SweepOutcome {
-        self.sweep.sweep(wish, self.now() + SWEEP_TIMEOUT).await.expect("a store that answers")
+    /// Runs a sweep with this trigger.
+    pub async fn request_sweep(&self, trigger: &SweepTrigger) -> SweepOutcome {
+        self.sweep.sweep(trigger, self.now() + SWEEP_TIMEOUT).await.expect("the store responds")
     }
 
-    /// What the sweeps of the schedule did.
+    /// The summaries of all scheduled sweeps.
     #[must_use]
     pub fn summaries(&self) -> Ref<'_, Vec<SweepSummary>> {
         self.summaries.borrow()
@@ -371,7 +371,7 @@ impl Testbed {
         self.publisher.mails()
     }
 
-    /// Commands that were ever put onto the queue: pull request, command, run.
+    /// All commands sent to the queue so far: pull request, command, run.
     #[must_use]
     pub fn commands(&self) -> Vec<(u64, &'static str, String)> {
         let command = |(_, message)| match message {
@@ -384,29 +384,32 @@ impl Testbed {
         self.publisher.messages().into_iter().filter_map(command).collect()
     }
 
-    /// The record, which must be there.
+    /// The record; panics if there is none.
     pub async fn record(&self, pr: &FakePrId) -> PullRequest {
-        self.find(pr).await.unwrap_or_else(|| panic!("{pr} is not known"))
+        self.find(pr).await.unwrap_or_else(|| panic!("{pr} has no record"))
     }
 
     pub async fn find(&self, pr: &FakePrId) -> Option<PullRequest> {
-        queries::records(&self.store.store, &[pr_id(pr)], self.now()).await.expect("a store").pop()
+        queries::records(&self.store.store, &[pr_id(pr)], self.now()).await.expect("store responds").pop()
     }
 
     pub async fn state(&self, pr: &FakePrId) -> Option<State> {
         self.find(pr).await.map(|record| record.state)
     }
 
-    /// What the log of a pull request has.
+    /// The event log of a pull request.
     pub async fn log(&self, pr: &FakePrId) -> Vec<Event> {
-        queries::events(&self.store.store, &pr_id(pr), false, None, 1_000, self.now()).await.expect("a store").entries
+        queries::events(&self.store.store, &pr_id(pr), false, None, 1_000, self.now())
+            .await
+            .expect("store responds")
+            .entries
     }
 
     pub async fn logged(&self, pr: &FakePrId, kind: EventKind) -> Vec<Event> {
         self.log(pr).await.into_iter().filter(|event| event.kind == kind).collect()
     }
 
-    /// How often each thing has happened in the log.
+    /// The number of events of each kind in the log.
     pub async fn kinds(&self, pr: &FakePrId) -> BTreeMap<&'static str, usize> {
         let mut kinds = BTreeMap::new();
         for event in self.log(pr).await {
@@ -416,14 +419,14 @@ impl Testbed {
     }
 }
 
-/// A sweep of the schedule, named by its millisecond: tests sweep more often than once a minute.
+/// A scheduled sweep whose run id contains milliseconds, because tests sweep more often than once a minute.
 #[must_use]
 pub fn scheduled_sweep(name: &str, now: Timestamp) -> SweepTrigger {
     let run = RunId::new(format!("{name}-{}", now.as_millisecond()));
     SweepTrigger { run, ..SweepTrigger::scheduled("sweep", now, format!("{name}-process-{}", now.as_millisecond())) }
 }
 
-/// Suture's name of a pull request of the fakes.
+/// Suture's id for a pull request of the fakes.
 #[must_use]
 pub fn pr_id(pr: &FakePrId) -> PrId {
     pr.to_string().parse().expect("a pull request")
@@ -433,10 +436,10 @@ fn memory() -> TestStore {
     TestStore::Memory(Arc::new(MemoryStore::new()))
 }
 
-type SweepOf = (FaultStore<TestStore>, RecordingPublisher, Policies, GitHub, Option<Jenkins>);
+type ReconcilerParts = (FaultStore<TestStore>, RecordingPublisher, Policies, GitHub, Option<Jenkins>);
 
-fn sweep(
-    (store, publisher, policies, github, jenkins): SweepOf,
+fn new_reconciler(
+    (store, publisher, policies, github, jenkins): ReconcilerParts,
     clock: &ManualClock,
     health: Transport,
 ) -> Reconciler<FaultStore<TestStore>, RecordingPublisher> {
@@ -444,11 +447,11 @@ fn sweep(
     Reconciler::new(store, publisher, policies, github, jenkins, clock, Vec::new()).with_clients(health)
 }
 
-/// The addresses that are checked after merges.
-fn to_health(transport: &FaultTransport, health: &Arc<Mutex<BTreeMap<String, u16>>>) -> Transport {
+/// A transport to the health check URLs.
+fn health_transport(transport: &FaultTransport, health: &Arc<Mutex<BTreeMap<String, u16>>>) -> Transport {
     let health = Arc::clone(health);
     transport.to("health", move |request| match locked(&health).get(&request.uri().to_string()).copied() {
-        Some(0) => Err("no answer".into()),
+        Some(0) => Err("no response".into()),
         status => Ok(Response::builder().status(status.unwrap_or(200)).body(Bytes::new())?),
     })
 }

@@ -1,4 +1,4 @@
-//! HTTP without sockets: notes what is sent, and fails on demand.
+//! HTTP without sockets: records requests, and fails on demand.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use crate::{Faults, SharedFakes, locked};
 
-/// A request as it was sent.
+/// A recorded request.
 #[derive(Debug, Clone)]
 pub struct SentRequest {
-    /// The name of what it was sent to.
+    /// The name of the receiver, such as `GitHub`.
     pub target: &'static str,
     pub method: String,
     pub path: String,
@@ -34,7 +34,7 @@ impl SentRequest {
     }
 }
 
-/// Makes transports that share [`Faults`] and a list of what was sent.
+/// Creates transports that share [`Faults`] and a list of sent requests.
 #[derive(Debug, Clone, Default)]
 pub struct FaultTransport {
     pub faults: Arc<Faults>,
@@ -47,7 +47,7 @@ impl FaultTransport {
         Self { faults: Arc::clone(faults), sent: Arc::default() }
     }
 
-    /// A transport to something of this name, which answers like this.
+    /// A transport to a named target; `answer` produces its responses.
     #[must_use]
     pub fn to<F>(&self, target: &'static str, answer: F) -> Transport
     where
@@ -94,7 +94,7 @@ impl FaultTransport {
         locked(&self.sent).len()
     }
 
-    /// How many requests were sent to this target since this was last asked.
+    /// Counts the requests to this target, and removes them from the list.
     pub fn take_count(&self, target: &str) -> usize {
         let mut sent = locked(&self.sent);
         let before = sent.len();
@@ -110,6 +110,6 @@ impl FaultTransport {
 
     #[must_use]
     pub fn last(&self) -> SentRequest {
-        locked(&self.sent).last().cloned().expect("something was sent")
+        locked(&self.sent).last().cloned().expect("at least one request")
     }
 }

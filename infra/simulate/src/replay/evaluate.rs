@@ -1,5 +1,5 @@
-//! Diagnoses again: a record is put into each interval of a timeline and visited whenever a sweep would have come by the new
-//! configuration. Rules, staleness and budgets are the domain's own.
+//! Repeats the diagnosis: puts a record into each interval of a timeline and visits it at every sweep of the new configuration.
+//! Rules, staleness and budgets come from the domain.
 
 use domain::decide::decide;
 use domain::diagnosis::{Classification, DiagnosisInput, classify};
@@ -15,16 +15,16 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::timeline::{Interval, IntervalEnd, ReplayAction, ReplayDecision, Timeline, TimelineReport, known_by};
 
-/// Visits of one interval at most.
+/// The most visits per interval.
 const MAX_VISITS: usize = 50;
-/// A sweep at the very end of an interval may be what ended it.
+/// The sweep that ended an interval may be recorded slightly after its end.
 const SLACK: SignedDuration = SignedDuration::from_mins(5);
-/// A sweep may take this long: what it decided at its end, it saw at its beginning.
-const SWEEP: SignedDuration = SignedDuration::from_mins(1);
+/// The assumed duration of a sweep: a decision at its end uses data from its start.
+const SWEEP_DURATION: SignedDuration = SignedDuration::from_mins(1);
 
-/// What would have been decided in each interval.
+/// The decisions of the new configuration in each interval.
 pub(super) fn evaluate(timeline: &Timeline, policy: &Policy) -> Vec<Vec<ReplayDecision>> {
-    // What observe mode would do is what it would do if it acted.
+    // Evaluate observe mode as if it acted.
     let mut policy = policy.clone();
     policy.mode = Mode::Act;
     let Some(mut record) = new_record(&timeline.pr, timeline.intervals.first(), &policy) else { return Vec::new() };
@@ -33,7 +33,7 @@ pub(super) fn evaluate(timeline: &Timeline, policy: &Policy) -> Vec<Vec<ReplayDe
     let mut evaluated = Vec::new();
     for interval in &timeline.intervals {
         enter(&mut record, interval, &policy);
-        // It stays escalated until a person, or new facts, end that.
+        // An escalation lasts until a person acts.
         escalated &= !matches!(interval.until, Some((_, IntervalEnd::Person)));
         let decisions = if escalated || !record.is_actionable() {
             Vec::new()
@@ -82,8 +82,8 @@ fn enter(record: &mut PullRequest, interval: &Interval, policy: &Policy) {
     }
 }
 
-/// By the new configuration's own patterns. A failure that was healed by a rebuild was transient to whoever saw more of it than
-/// the log has.
+/// Classifies failures with the new configuration's patterns. A failure for which a transient rule was recorded stays transient,
+/// because the original diagnosis had more data than the log.
 fn substatus(interval: &Interval, policy: &Policy) -> Option<Substatus> {
     if interval.state == State::ChecksFailed {
         let transient = interval.reports.iter().any(|report| is_transient(report, policy))
@@ -98,27 +98,27 @@ fn substatus(interval: &Interval, policy: &Policy) -> Option<Substatus> {
 }
 
 fn is_transient(report: &TimelineReport, policy: &Policy) -> bool {
-    let about_checks = matches!(report.kind, EventKind::ChecksFailed | EventKind::CheckReported);
+    let is_check_report = matches!(report.kind, EventKind::ChecksFailed | EventKind::CheckReported);
     let failure = FailureSignals { conclusion: "failure", source: &report.name, text: &report.text };
-    about_checks
+    is_check_report
         && !report.text.is_empty()
         && matches!(classify_failure(policy, &failure), FailureClass::Transient { .. })
 }
 
-/// Visits an interval whenever a sweep would have come.
+/// Visits an interval at every sweep of the new configuration.
 fn visit(record: &mut PullRequest, interval: &Interval, policy: &Policy, reopens: &mut u32) -> Vec<ReplayDecision> {
     let until = match interval.until {
         Some((at, IntervalEnd::Escalation)) => saturating_after(at, SLACK),
-        // What was done within the second that GitHub gives as the end came before it.
+        // GitHub rounds the end down to whole seconds; actions within that second came before it.
         Some((at, _)) => known_by(at),
-        // Nobody knows how long it lasted beyond the end of the log.
+        // The log ends before the interval does.
         None => interval.decisions.last().map_or(interval.since, |last| saturating_after(last.at, SLACK)),
     };
     let mut decisions = Vec::new();
     let mut from = interval.since;
     for _ in 0..MAX_VISITS {
         let Some(at) = next_visit(record, interval, policy, from).filter(|at| *at <= until) else { break };
-        from = saturating_after(at, SWEEP);
+        from = saturating_after(at, SWEEP_DURATION);
         let live = live(interval, at);
         let vulnerability = Vulnerability { close_and_reopen: *reopens, ..Vulnerability::default() };
         let case = DiagnosisInput { record, live: Some(&live), vulnerability: Some(&vulnerability), policy, now: at };
@@ -129,7 +129,7 @@ fn visit(record: &mut PullRequest, interval: &Interval, policy: &Policy, reopens
                 decisions.push(ReplayDecision { at, action: ReplayAction::Escalation, rule });
                 break;
             }
-            // Not now: it is visited again after the longest pause.
+            // No remedy now: visit again after the longest backoff.
             record.not_before = Some(saturating_after(at, SignedDuration::from_secs(policy.backoff.max_secs.into())));
             continue;
         };
@@ -140,14 +140,14 @@ fn visit(record: &mut PullRequest, interval: &Interval, policy: &Policy, reopens
         record.last_remediation_at = Some(at);
         record.remediation_action = Some(strategy);
         record.last_asked.insert(strategy, at);
-        // While a remedy is under way nothing else is begun.
+        // No other remedy starts while one is running.
         record.not_before = Some(saturating_after(at, visit_backoff(policy).delay(1)));
     }
     decisions
 }
 
-/// The first sweep at which this interval is stale. If the base was in the way, nothing else was done until that was seen, and
-/// nobody knows whether it could have been seen earlier.
+/// The first sweep at which this interval is stale. A conflict or a branch behind its base counts only from its recorded decision,
+/// because the log does not show when it began.
 fn next_visit(record: &PullRequest, interval: &Interval, policy: &Policy, from: Timestamp) -> Option<Timestamp> {
     let stale = record.stale_at(policy).map(|at| record.not_before.map_or(at, |not_before| at.max(not_before)))?;
     let stale = next_sweep(stale.max(from), policy);
@@ -163,10 +163,11 @@ fn next_sweep(at: Timestamp, policy: &Policy) -> Timestamp {
     Timestamp::from_second(slot).unwrap_or(at)
 }
 
-/// What GitHub and Jenkins would have said. Conflicts and lags are in no event: only what was decided shows them.
+/// The status that GitHub and Jenkins would have reported. Conflicts and outdated branches are inferred from the recorded decisions,
+/// because events do not contain them.
 fn live(interval: &Interval, at: Timestamp) -> LiveStatus {
     let seen = |word: &str| {
-        interval.decisions.iter().any(|one| one.rule.contains(word) && one.at <= saturating_after(at, SWEEP))
+        interval.decisions.iter().any(|one| one.rule.contains(word) && one.at <= saturating_after(at, SWEEP_DURATION))
     };
     let gone = interval.decisions.iter().any(|decision| decision.rule.contains("RUNNING TOO LONG"));
     LiveStatus {
@@ -189,7 +190,7 @@ mod tests {
 
     /// The branch was updated at 00:58:05.787, and GitHub gives the push that followed as 00:58:05.
     #[test]
-    fn remedy_that_github_answered_within_the_same_second_is_not_repeated() {
+    fn remedy_confirmed_within_the_same_second_is_not_repeated() {
         let rule = "BRANCH BEHIND BASE".to_owned();
         let action = ReplayAction::Remedy(Strategy::BranchUpdate);
         let interval = Interval {

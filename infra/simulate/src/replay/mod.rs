@@ -1,6 +1,6 @@
-//! `suture replay EVENTS.jsonl --config NEW.toml`: what another configuration would have done, from recorded events. `timeline`
-//! reads the log; `evaluate` diagnoses again whenever a sweep would have come by the new thresholds, with the new budgets and
-//! rules; `report` compares and prints. What a remedy would have *led to* is in no log: see [`CANNOT_TELL`].
+//! `suture replay EVENTS.jsonl --config NEW.toml`: computes from recorded events what another configuration would have done.
+//! `timeline` reads the log; `evaluate` repeats the diagnosis at every sweep of the new configuration, with its thresholds, budgets
+//! and rules; `report` compares and prints. No log shows the *effect* of a remedy that did not happen: see [`CANNOT_TELL`].
 
 mod evaluate;
 mod report;
@@ -15,24 +15,24 @@ pub use report::{CANNOT_TELL, ReplayReport};
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct ReplayArguments {
-    /// The recorded events: one per line, as `GET /api/export/events` writes them
+    /// The recorded events, one per line, from `GET /api/export/events`
     events: PathBuf,
     /// The configuration to try
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// Print one JSON object, and nothing else
+    /// Print only one JSON object
     #[arg(long)]
     json: bool,
 }
 
 /// # Errors
-/// If a file cannot be read, and why.
+/// If a file cannot be read or is invalid.
 pub fn run(arguments: &ReplayArguments) -> Result<String, String> {
     let text = |file: &Path| {
         std::fs::read_to_string(file).map_err(|error| format!("{} cannot be read: {error}", file.display()))
     };
     let policies = Policies::parse(&text(&arguments.config)?)
-        .map_err(|error| format!("{} cannot be used:\n{error}", arguments.config.display()))?;
+        .map_err(|error| format!("{} is not a valid configuration:\n{error}", arguments.config.display()))?;
     let events = events_of(&text(&arguments.events)?);
     let report = replay(events.map_err(|error| format!("{}: {error}", arguments.events.display()))?, &policies);
     Ok(if arguments.json { report.json().to_string() } else { report.table() })
@@ -41,12 +41,12 @@ pub fn run(arguments: &ReplayArguments) -> Result<String, String> {
 /// Reads events, one per line, in any order.
 ///
 /// # Errors
-/// The number of the first line that is none, and what is wrong with it.
+/// If a line is not an event; the error has its number and the reason.
 pub fn events_of(text: &str) -> Result<Vec<Event>, String> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let read = |(index, line): (usize, &str)| {
         serde_json::from_str(line).map_err(|error| {
-            format!("line {} is no event: {error}. Export the log again with GET /api/export/events", index + 1)
+            format!("line {} is not an event: {error}. Export the log again with GET /api/export/events", index + 1)
         })
     };
     lines.map(read).collect()

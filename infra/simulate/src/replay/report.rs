@@ -1,4 +1,4 @@
-//! Compares what was done with what would have been, and says what no log can tell.
+//! Compares the recorded decisions with those of the new configuration, and states the limits of the comparison.
 
 use std::collections::BTreeMap;
 
@@ -10,26 +10,26 @@ use super::timeline::{Interval, IntervalEnd, ReplayAction, ReplayDecision, Timel
 
 /// Printed with every report.
 pub const CANNOT_TELL: [&str; 4] = [
-    "What a remedy would have led to is in no log. \"Sooner\" assumes that the same remedy would have healed after the same time.",
-    "Where only the new configuration acts, the pull request went on by itself: whether acting would have helped is unknown.",
-    "Where only the recorded one acted, it may have been needed: whether it would have healed without is unknown.",
-    "Conflicts, lags behind the base and hanging builds are in no event. They are taken from what was decided then, and seen no earlier.",
+    "The log does not show the effect of a remedy that did not happen. \"Sooner\" assumes that the same remedy would have healed after the same time.",
+    "Where only the new configuration acts, the pull request progressed by itself: whether acting would have helped is unknown.",
+    "Where only the recorded configuration acted, whether the pull request would have healed without it is unknown.",
+    "Events do not contain conflicts, branches behind their base, or hanging builds. They are inferred from the recorded decisions, and never earlier.",
 ];
 
-/// Smaller differences are a matter of when a sweep came.
+/// Smaller differences only reflect when a sweep ran.
 const SAME: SignedDuration = SignedDuration::from_secs(90);
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ReplayReport {
     pub events: usize,
     pub prs: usize,
-    /// Remedies that were claimed, by strategy.
+    /// Recorded remedies, by strategy.
     pub recorded: BTreeMap<&'static str, u64>,
-    /// Remedies that would have been.
+    /// Remedies under the new configuration, by strategy.
     pub would: BTreeMap<&'static str, u64>,
     pub escalated: u64,
     pub would_escalate: u64,
-    /// Escalations that would not have been made: a remedy instead, or nothing.
+    /// Recorded escalations that the new configuration would not have made.
     pub escalated_less: u64,
     pub escalated_more: u64,
     /// Minutes by which each healed pull request would have been healed sooner.
@@ -52,7 +52,7 @@ impl ReplayReport {
         }
     }
 
-    /// Answers how much sooner the interval would have been healed.
+    /// Compares one interval. Returns how much sooner it would have been healed.
     fn compare(&mut self, interval: &Interval, would: &[ReplayDecision]) -> SignedDuration {
         let escalated = count(&interval.decisions, &mut self.recorded);
         let would_escalate = count(would, &mut self.would);
@@ -60,7 +60,7 @@ impl ReplayReport {
         self.would_escalate += would_escalate;
         self.escalated_less += u64::from(escalated > 0 && would_escalate == 0);
         self.escalated_more += u64::from(escalated == 0 && would_escalate > 0);
-        // What healed is the last remedy before the interval ended well; the new one is the same remedy, as often.
+        // The last remedy before a good end is the one that healed; compare it with the first new remedy of the same strategy.
         let healed = matches!(interval.until, Some((_, IntervalEnd::Progress | IntervalEnd::Assumption)));
         let last = interval.decisions.iter().rev().find_map(remedy).filter(|_| healed);
         match (last, would.iter().find_map(remedy)) {
@@ -69,7 +69,7 @@ impl ReplayReport {
         }
     }
 
-    /// How often each strategy was tried, and would have been.
+    /// For each strategy: the number of recorded remedies and of new ones.
     fn by_strategy(&self) -> impl Iterator<Item = (&'static str, u64, u64)> {
         Strategy::ALL.into_iter().map(|strategy| {
             let of = |counts: &BTreeMap<&str, u64>| counts.get(strategy.name()).copied().unwrap_or(0);
@@ -77,7 +77,7 @@ impl ReplayReport {
         })
     }
 
-    /// How much more, or less, each strategy would have been tried.
+    /// For each strategy whose count changes: by how much.
     #[must_use]
     pub fn difference(&self) -> BTreeMap<&'static str, i64> {
         let changed = self.by_strategy().filter(|(_, recorded, would)| recorded != would);
@@ -108,7 +108,7 @@ impl ReplayReport {
             |all: &[f64]| median(all).map_or_else(String::new, |median| format!(", by {median:.0} min (median)"));
         let strategies: String = self.by_strategy().map(|(name, was, would)| counts(name, was, would)).collect();
         format!(
-            "{} pull requests, {} events\n\n{}{strategies}{}\nhealed sooner:    {}{}\nhealed later:     {}{}\nescalations less: {}\nescalations more: {}\n\nWhat this cannot tell:\n- {}\n",
+            "{} pull requests, {} events\n\n{}{strategies}{}\nhealed sooner:    {}{}\nhealed later:     {}{}\nescalations less: {}\nescalations more: {}\n\nLimits of this comparison:\n- {}\n",
             self.prs,
             self.events,
             row("", "recorded", "new"),
@@ -131,7 +131,7 @@ fn remedy(decision: &ReplayDecision) -> Option<(Strategy, Timestamp)> {
     }
 }
 
-/// Counts remedies by strategy, and answers the number of escalations.
+/// Counts remedies by strategy, and returns the number of escalations.
 fn count(decisions: &[ReplayDecision], remedies: &mut BTreeMap<&'static str, u64>) -> u64 {
     for (strategy, _) in decisions.iter().filter_map(remedy) {
         *remedies.entry(strategy.name()).or_default() += 1;

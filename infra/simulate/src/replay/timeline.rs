@@ -1,5 +1,4 @@
-//! A pull request's timeline as the log has it: the intervals it spent in each state, what was reported in them, and what was
-//! done.
+//! The timeline of a pull request from the event log: its intervals in each state, with their reports and decisions.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,20 +20,20 @@ pub(super) struct Interval {
     pub(super) since: Timestamp,
     /// `None` if the log ends before it does.
     pub(super) until: Option<(Timestamp, IntervalEnd)>,
-    /// Events that changed no state, newest last, and the one that led here.
+    /// The event that led into this state, then events that did not change the state.
     pub(super) reports: Vec<TimelineReport>,
     pub(super) decisions: Vec<ReplayDecision>,
-    /// On hold or a draft for some of the time.
+    /// Whether it was on hold or a draft for some of the time.
     pub(super) held: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum IntervalEnd {
     Progress,
-    /// Our own post-action state was set or taken back: no news.
+    /// Suture set or reverted its own assumed state; nothing new was reported.
     Assumption,
     Escalation,
-    /// A person took over, or pushed.
+    /// A person sent a command or pushed.
     Person,
     /// Closed without a merge.
     Closed,
@@ -78,12 +77,12 @@ fn timeline(pr: PrId, mut events: Vec<Event>) -> Timeline {
     timeline
 }
 
-/// By when it had happened: GitHub's times are whole seconds, ours are not, and what we did within the same second came first.
+/// The end of the second for GitHub's timestamps, which are whole seconds: Suture's actions within the same second came first.
 pub(super) fn known_by(at: Timestamp) -> Timestamp {
     if at.subsec_nanosecond() == 0 { at.saturating_add(SignedDuration::from_millis(999)).unwrap_or(at) } else { at }
 }
 
-/// Events of the same moment are put in order by the states they lead from and to.
+/// Orders events of the same moment by their states: each starts in the state to which the previous one led.
 fn in_order(events: Vec<Event>) -> Vec<Event> {
     let mut waiting = VecDeque::from(events);
     let mut ordered: Vec<Event> = Vec::new();
@@ -98,7 +97,7 @@ fn in_order(events: Vec<Event>) -> Vec<Event> {
         let id = chosen.id.clone();
         state = chosen.to.or(state);
         ordered.push(chosen);
-        // A fact's further hops follow it.
+        // The further hops of the same fact follow.
         let is_hop = |event: &Event| event.id == id && known_by(event.occurred_at) == at;
         while let Some(hop) = waiting.iter().position(is_hop).and_then(|place| waiting.remove(place)) {
             state = hop.to.or(state);
@@ -116,12 +115,12 @@ impl Timeline {
     fn add(&mut self, event: &Event) {
         let at = event.occurred_at;
         if self.intervals.is_empty() {
-            // A log may begin in the middle: then it begins with the state that the first change left.
+            // An incomplete log starts with the state before its first transition.
             self.begin(event.from.unwrap_or(State::Created), at, Vec::new());
         }
         let Some(interval) = self.intervals.last_mut() else { return };
         let (name, text) = (event.payload.name.clone().unwrap_or_default(), event.payload.text.clone());
-        // What observe mode would have done was not done.
+        // Decisions of observe mode were not executed, so they do not count.
         let escalated = event.kind == EventKind::EscalatedNeedsIntervention;
         let action = event
             .kind
@@ -136,7 +135,7 @@ impl Timeline {
             None => interval.reports.push(report),
             Some(to) => {
                 interval.until = Some((at, end_of(event, to)));
-                // What leads into a state is what it is about.
+                // The event that leads into a state is its first report.
                 self.begin(to, at, vec![report]);
             }
         }
