@@ -94,7 +94,7 @@ async fn commands_facts_requests_and_notices_are_published() {
                 assert_eq!(*fact, check(&pr(1), fact.id.as_str(), "build", CheckVerdict::Passed, minute(1)));
                 fact.id.to_string()
             }
-            other @ (QueueMessage::Command(_) | QueueMessage::Chore(_)) => panic!("{other:?}"),
+            other @ (QueueMessage::Command(_) | QueueMessage::Task(_)) => panic!("{other:?}"),
         })
         .collect();
     facts.sort();
@@ -175,8 +175,7 @@ async fn invalid_message_reaches_the_dead_letter_queue_with_a_reason() {
     );
     let attributes = client.set_queue_attributes().queue_url(&url).attributes(policy, redrive).attributes(hidden, "0");
     attributes.send().await.unwrap();
-    let good =
-        QueueMessage::Chore(platform::publish::queue_message::Task::Redeliver { delivery: 1 }).to_json().unwrap();
+    let good = QueueMessage::Task(platform::publish::queue_message::Task::Redeliver { delivery: 1 }).to_json().unwrap();
     for body in [r#"{"type":"command","v":7,"pr_number":1}"#, "not ours", &good] {
         client.send_message().queue_url(&url).message_body(body).send().await.unwrap();
     }

@@ -10,7 +10,7 @@ use testbed::Testbed;
 #[tokio::test]
 async fn batch_returns_only_failed_messages() {
     let testbed = Testbed::quiet();
-    let good = QueueMessage::Chore(Task::Redeliver { delivery: 1 }).to_json().unwrap();
+    let good = QueueMessage::Task(Task::Redeliver { delivery: 1 }).to_json().unwrap();
     let log = MetricLog::writing_to(std::io::sink());
     for mask in 0..1024_u32 {
         let mut batch = SqsEvent::default();
@@ -48,7 +48,7 @@ async fn invalid_message_is_logged_with_its_reason() {
     .await;
     let line = written.text();
     assert!(
-        line.contains(r#""outcome":"retried""#) && line.contains("this build knows `command`, `fact` and `chore`"),
+        line.contains(r#""outcome":"retried""#) && line.contains("this build knows `command`, `fact` and `task`"),
         "{line}"
     );
 }
@@ -57,7 +57,7 @@ async fn invalid_message_is_logged_with_its_reason() {
 #[tokio::test]
 async fn messages_past_the_deadline_return_to_the_queue() {
     let testbed = Testbed::quiet();
-    let good = QueueMessage::Chore(Task::Redeliver { delivery: 1 }).to_json().unwrap();
+    let good = QueueMessage::Task(Task::Redeliver { delivery: 1 }).to_json().unwrap();
     let mut batch = SqsEvent::default();
     for n in 0..3 {
         let mut message = SqsMessage::default();

@@ -289,7 +289,7 @@ async fn invalid_message_is_retryable_and_names_the_reason() {
         let again = testbed.bridge.handle("m1", body).await.unwrap_err();
         assert!(matches!(again, RetryableError::InvalidMessage(_)) && again.to_string().contains(reason), "{again}");
     }
-    let task = QueueMessage::Chore(Task::Redeliver { delivery: 999 }).to_json().unwrap();
+    let task = QueueMessage::Task(Task::Redeliver { delivery: 999 }).to_json().unwrap();
     let handled = testbed.bridge.handle("m2", &task).await.unwrap();
     assert!(matches!(handled, MessageOutcome::Failed(_)), "a personal token cannot redeliver: {handled:?}");
 }

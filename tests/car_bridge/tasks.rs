@@ -18,7 +18,7 @@ async fn open_pr() -> (Testbed, FakePrId, PrId) {
 }
 
 async fn handle_task(testbed: &Testbed, task: &Task) -> MessageOutcome {
-    let body = QueueMessage::Chore(task.clone()).to_json().unwrap();
+    let body = QueueMessage::Task(task.clone()).to_json().unwrap();
     testbed.bridge.handle("m1", &body).await.unwrap()
 }
 
@@ -170,7 +170,7 @@ async fn concurrent_workers_post_once() {
     for (task, action) in
         tasks.iter().zip([AuditedAction::CommentCreated, AuditedAction::CheckRunCreated, AuditedAction::IssueOpened])
     {
-        let body = QueueMessage::Chore(task.clone()).to_json().unwrap();
+        let body = QueueMessage::Task(task.clone()).to_json().unwrap();
         let both = tokio::join!(testbed.bridge.handle("m1", &body), testbed.bridge.handle("m1", &body));
         assert_eq!(count_actions(&testbed, action), 1, "{action:?}: {both:?}");
         // The deferred message comes back and finds the comment.
@@ -199,7 +199,7 @@ async fn failed_task_releases_its_lease_for_the_retry() {
                 1 => (shown, AuditedAction::CheckRunCreated),
                 _ => (Task::Issue { repo: id.repo, issue }, AuditedAction::IssueOpened),
             };
-            let body = QueueMessage::Chore(task).to_json().unwrap();
+            let body = QueueMessage::Task(task).to_json().unwrap();
             testbed.faults.plan(call, CallFault::NotSent);
             let first = testbed.bridge.handle("m1", &body).await;
             if !testbed.faults.struck() {
@@ -225,7 +225,7 @@ async fn failed_task_releases_its_lease_for_the_retry() {
 async fn concurrent_messages_open_one_issue() {
     let (testbed, _, id) = open_pr().await;
     let issue = Box::new(managed_issue("All is well.", testbed.now()));
-    let body = QueueMessage::Chore(Task::Issue { repo: id.repo, issue }).to_json().unwrap();
+    let body = QueueMessage::Task(Task::Issue { repo: id.repo, issue }).to_json().unwrap();
     let (one, other) = tokio::join!(testbed.bridge.handle("m1", &body), testbed.bridge.handle("m2", &body));
     let both = [one.unwrap(), other.unwrap()];
     assert!(both.iter().any(|handled| matches!(handled, MessageOutcome::Done(_))), "{both:?}");
@@ -342,7 +342,7 @@ async fn task_runs_once_when_interrupted_at_any_call() {
                     "tend" => (issue_update_task(&testbed, repo, since), AuditedAction::CommentCreated),
                     _ => (check_run(&testbed, &pr, "Waiting", "for Policy Bot", since), AuditedAction::CheckRunCreated),
                 };
-                let body = QueueMessage::Chore(task).to_json().unwrap();
+                let body = QueueMessage::Task(task).to_json().unwrap();
                 testbed.faults.plan(call, how);
                 for _ in 0..6 {
                     let handled = testbed.bridge.handle("m1", &body).await;
@@ -375,7 +375,7 @@ async fn rate_limited_task_is_requeued() {
     assert!(matches!(handle_task(&testbed, &task).await, MessageOutcome::Deferred(_)));
     assert_eq!(count_actions(&testbed, AuditedAction::CommentCreated), 0);
     let (_, waiting) = testbed.publisher.take_message().expect("a requeued message");
-    assert_eq!(QueueMessage::from_json(&waiting), Ok(QueueMessage::Chore(task)));
+    assert_eq!(QueueMessage::from_json(&waiting), Ok(QueueMessage::Task(task)));
     testbed.fakes().advance(SignedDuration::from_mins(7));
     assert!(matches!(testbed.bridge.handle("m2", &waiting).await, Ok(MessageOutcome::Done(_))));
     assert_eq!(count_actions(&testbed, AuditedAction::CommentCreated), 1);

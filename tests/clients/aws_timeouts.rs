@@ -64,7 +64,7 @@ async fn sqs_call_times_out() {
     let message = OutboundMessage {
         id: "m1".to_owned(),
         destination: Destination::Queue {
-            message: platform::publish::queue_message::QueueMessage::Chore(
+            message: platform::publish::queue_message::QueueMessage::Task(
                 platform::publish::queue_message::Task::Redeliver { delivery: 7 },
             ),
             repo: "acme/shop".parse().unwrap(),

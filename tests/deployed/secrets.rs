@@ -143,13 +143,13 @@ async fn each_refresher_receives_each_change_once() {
     let refresher =
         || SecretRefresher::new(&secrets, || after_start(10), |secrets: &SecretEnv| secrets.get("SUTURE_GITHUB_TOKEN"));
     let (one, two, idle) = (refresher(), refresher(), refresher());
-    assert_eq!(one.freshen(after_start(1)).await, None);
+    assert_eq!(one.refresh_if_stale(after_start(1)).await, None);
     rotate("rotate/users", &json!({"token": "t2"})).await;
-    assert_eq!(one.doubt().await.as_deref(), Some("t2"));
-    assert_eq!(one.doubt().await, None);
+    assert_eq!(one.refresh_now().await.as_deref(), Some("t2"));
+    assert_eq!(one.refresh_now().await, None);
     // The second refresher asks within the same minute and still receives the new value.
-    assert_eq!(two.doubt().await.as_deref(), Some("t2"));
-    assert_eq!(idle.freshen(after_start(11)).await.as_deref(), Some("t2"));
+    assert_eq!(two.refresh_now().await.as_deref(), Some("t2"));
+    assert_eq!(idle.refresh_if_stale(after_start(11)).await.as_deref(), Some("t2"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -15,7 +15,7 @@ use testbed::{CallFault, SWEEP_TIMEOUT, Testbed};
 
 use crate::scenarios::{Scenario, Setup, set_up};
 
-/// The result that must not depend on where the sweep crashed: states, budgets, claims and logs, and the distinct commands, chores
+/// The result that must not depend on where the sweep crashed: states, budgets, claims and logs, and the distinct commands, tasks
 /// and mails. Repetitions with the same id count once.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
@@ -27,7 +27,7 @@ pub(crate) struct Outcome {
     pub(crate) notified: BTreeMap<u64, usize>,
     /// Mails that name no pull request.
     pub(crate) other_mails: BTreeSet<String>,
-    pub(crate) chores: BTreeSet<String>,
+    pub(crate) tasks: BTreeSet<String>,
     pub(crate) breaker: (&'static str, u64),
     pub(crate) observed: (BTreeSet<String>, BTreeSet<String>),
 }
@@ -54,8 +54,8 @@ pub(crate) async fn outcome(testbed: &Testbed, prs: &[FakePrId]) -> Outcome {
         }
     }
     let other_mails = mails.iter().filter(|(_, mail)| prs.iter().all(|pr| !mail.body.contains(&link(pr))));
-    let chores =
-        testbed.publisher.messages().into_iter().filter(|(_, message)| matches!(message, QueueMessage::Chore(_)));
+    let tasks =
+        testbed.publisher.messages().into_iter().filter(|(_, message)| matches!(message, QueueMessage::Task(_)));
     let breaker = breaker::load(&testbed.store, testbed.now()).await.unwrap();
     let week = observed::week(&testbed.store, testbed.now(), testbed.now()).await.unwrap();
     Outcome {
@@ -65,7 +65,7 @@ pub(crate) async fn outcome(testbed: &Testbed, prs: &[FakePrId]) -> Outcome {
         runs_per_pr,
         notified,
         other_mails: other_mails.map(|(id, _)| id.clone()).collect(),
-        chores: chores.map(|(id, _)| id).collect(),
+        tasks: tasks.map(|(id, _)| id).collect(),
         breaker: (name_of(&breaker.state), breaker.trips),
         observed: (week.would_remedy, week.would_escalate),
     }
@@ -136,8 +136,8 @@ async fn stop_at_every_call(scenario: Scenario, expected: &Outcome, names: &[Str
             match scenario {
                 // The crash point decides which pull request is the probe, and when the others follow.
                 Scenario::BreakerProbe => found.assert_healed(&context),
-                // The two pull requests continue meanwhile, so only the chores are comparable.
-                Scenario::Redelivery => assert_eq!(found.chores, expected.chores, "{context}"),
+                // The two pull requests continue meanwhile, so only the tasks are comparable.
+                Scenario::Redelivery => assert_eq!(found.tasks, expected.tasks, "{context}"),
                 Scenario::Mixed | Scenario::BreakerTrip | Scenario::Digest | Scenario::ObserveMode => {
                     assert_eq!(found, *expected, "{context}");
                 }
@@ -203,6 +203,6 @@ async fn observe_mode_recovers_from_crash_at_any_call() {
 #[tokio::test]
 async fn redelivery_recovers_from_crash_at_any_call() {
     let (expected, names) = sweep_with_fault(Scenario::Redelivery, None).await;
-    assert_eq!(expected.chores.len(), 2, "{expected:?}");
+    assert_eq!(expected.tasks.len(), 2, "{expected:?}");
     assert!(stop_at_every_call(Scenario::Redelivery, &expected, &names).await > 30);
 }

@@ -127,11 +127,11 @@ async fn failed_delivery_is_redelivered_once() {
     testbed.bridging.set(false);
     testbed.with(|fakes| fakes.force(fakes::Fault::WebhookLost, &pr));
     testbed.pass(3).await;
-    let chores = || {
+    let tasks = || {
         let sent = testbed.publisher.messages();
         sent.into_iter().filter(|(id, _)| id.starts_with("redeliver-")).count()
     };
-    assert_eq!(chores(), 1, "{:?}", testbed.summaries());
+    assert_eq!(tasks(), 1, "{:?}", testbed.summaries());
     let lost: u32 = testbed.summaries().iter().filter_map(|summary| summary.lost.get("pull_request")).sum();
     assert!(
         lost >= 1 || testbed.summaries().iter().any(|summary| summary.redelivered == 1),

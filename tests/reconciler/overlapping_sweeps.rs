@@ -120,7 +120,7 @@ async fn overlapping_full_sweeps_act_once() {
             let Some(found) = overlap_sweeps(scenario, ahead).await else { break };
             let context = format!("{scenario:?}, the second sweep started after {ahead} calls of the first");
             if scenario == Scenario::Redelivery {
-                assert_eq!(found.chores, expected.chores, "{context}");
+                assert_eq!(found.tasks, expected.tasks, "{context}");
             } else {
                 assert_eq!(found, expected, "{context}");
             }

@@ -10,7 +10,7 @@ use testbed::{CallFault, Testbed};
 fn commands(testbed: &Testbed) -> Vec<CommandMessage> {
     let commands = testbed.publisher.messages().into_iter().filter_map(|(_, message)| match message {
         QueueMessage::Command(command) => Some(command),
-        QueueMessage::Fact(_) | QueueMessage::Chore(_) => None,
+        QueueMessage::Fact(_) | QueueMessage::Task(_) => None,
     });
     commands.collect()
 }

@@ -66,6 +66,6 @@ fn replay_without_budget_escalates() {
 #[test]
 fn unreadable_history_line_is_named() {
     let wrong = events_of("\n{\"pr\": 7}").unwrap_err();
-    assert!(wrong.starts_with("line 2 is no event") && wrong.contains("/api/export/events"), "{wrong}");
+    assert!(wrong.starts_with("line 2 is not an event") && wrong.contains("/api/export/events"), "{wrong}");
     assert!(events_of("\n\n").unwrap().is_empty());
 }

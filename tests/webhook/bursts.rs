@@ -21,7 +21,7 @@ fn deferred_facts(messages: &[OutboundMessage]) -> Vec<(Fact, Duration)> {
             Destination::Queue { message, delay, .. } => {
                 match QueueMessage::from_json(&message.to_json().unwrap()).unwrap() {
                     QueueMessage::Fact(fact) => Some((*fact, *delay)),
-                    QueueMessage::Command(_) | QueueMessage::Chore(_) => None,
+                    QueueMessage::Command(_) | QueueMessage::Task(_) => None,
                 }
             }
             Destination::Bus { .. } | Destination::Notice(_) => None,

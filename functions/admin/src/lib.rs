@@ -91,14 +91,14 @@ impl<S: Store, O: Publisher> Admin<S, O> {
         let known = || Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner));
         let replace = |keys| *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
         let Some(renewal) = &self.renewal else { return known().caller(key) };
-        if let Some(keys) = renewal.freshen(self.api.now()).await {
+        if let Some(keys) = renewal.refresh_if_stale(self.api.now()).await {
             replace(keys);
         }
         let before = known();
         if let Some(caller) = before.caller(key) {
             return Some(caller);
         }
-        if let Some(keys) = renewal.doubt().await {
+        if let Some(keys) = renewal.refresh_now().await {
             replace(keys);
         }
         let after = known();

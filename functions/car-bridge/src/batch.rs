@@ -94,6 +94,6 @@ fn about(line: LogRecord, body: &str) -> LogRecord {
         Ok(QueueMessage::Fact(fact)) => {
             line.with("repo", fact.pr.repo.as_str()).with("pr", fact.pr.number).with("event", fact.id.as_str())
         }
-        Ok(QueueMessage::Chore(_)) | Err(_) => line,
+        Ok(QueueMessage::Task(_)) | Err(_) => line,
     }
 }

@@ -115,7 +115,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
                 Box::pin(self.handle_user_command(id, &command)).await
             }
             QueueMessage::Command(command) => Box::pin(self.execute_run(id, &command)).await,
-            QueueMessage::Chore(task) => Box::pin(self.run_task(id, &task)).await,
+            QueueMessage::Task(task) => Box::pin(self.run_task(id, &task)).await,
         }
     }
 

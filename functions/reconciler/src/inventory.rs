@@ -193,7 +193,7 @@ impl<S: Store, O: Publisher> Inventory<'_, S, O> {
             return Ok(());
         }
         let Ok(repo) = REDELIVERY_GROUP.parse() else { return Ok(()) };
-        let message = QueueMessage::Chore(Task::Redeliver { delivery: delivery.id });
+        let message = QueueMessage::Task(Task::Redeliver { delivery: delivery.id });
         let what = Destination::Queue { message, repo, delay: Duration::ZERO };
         let parcel = OutboundMessage { id: format!("redeliver-{}", delivery.id), destination: what };
         if let Err(error) = self.cx.engine.publisher().send_now(parcel).await {

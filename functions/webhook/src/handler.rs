@@ -82,7 +82,7 @@ impl<S: Store, O: Publisher> WebhookHandler<S, O> {
     /// Refreshes the secrets; true if they differ from `before`.
     async fn refreshed_since(&self, before: &Arc<WebhookSecrets>) -> bool {
         if let Some(renewal) = &self.refresher
-            && let Some(senders) = renewal.doubt().await
+            && let Some(senders) = renewal.refresh_now().await
         {
             self.use_secrets(senders);
         }
@@ -98,7 +98,7 @@ impl<S: Store, O: Publisher> WebhookHandler<S, O> {
     pub async fn handle(&self, request: &Parts, body: &[u8], now: Timestamp) -> Response<String> {
         let started = Instant::now();
         if let Some(renewal) = &self.refresher
-            && let Some(senders) = renewal.freshen(now).await
+            && let Some(senders) = renewal.refresh_if_stale(now).await
         {
             self.use_secrets(senders);
         }

@@ -379,7 +379,7 @@ impl Testbed {
                 let run = command.run_id.as_ref().map(ToString::to_string).unwrap_or_default();
                 Some((command.pr_number, command.command.name(), run))
             }
-            QueueMessage::Fact(_) | QueueMessage::Chore(_) => None,
+            QueueMessage::Fact(_) | QueueMessage::Task(_) => None,
         };
         self.publisher.messages().into_iter().filter_map(command).collect()
     }

@@ -53,11 +53,11 @@ impl Clients {
 
     /// Refreshes the credentials if the secrets are stale. Called once per invocation.
     pub async fn refresh_if_stale(&self, now: Timestamp) {
-        if let Some(credentials) = self.credentials.freshen(now).await {
+        if let Some(credentials) = self.credentials.refresh_if_stale(now).await {
             self.github.use_credentials(&credentials);
         }
         if let Some(jenkins) = &self.jenkins
-            && let Some(login) = self.login.freshen(now).await
+            && let Some(login) = self.login.refresh_if_stale(now).await
         {
             jenkins.use_login(login);
         }

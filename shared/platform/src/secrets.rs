@@ -263,13 +263,13 @@ impl<T> SecretRefresher<T> {
     }
 
     /// Refreshes stale secrets; returns the credentials if they changed.
-    pub async fn freshen(&self, now: Timestamp) -> Option<T> {
+    pub async fn refresh_if_stale(&self, now: Timestamp) -> Option<T> {
         self.vault.refresh_if_stale(now).await;
         self.if_changed()
     }
 
     /// Refreshes the secrets after a failed authentication; returns the credentials if they changed.
-    pub async fn doubt(&self) -> Option<T> {
+    pub async fn refresh_now(&self) -> Option<T> {
         self.vault.refresh_now((self.now)()).await;
         self.if_changed()
     }

@@ -70,7 +70,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         let Some(repo) = task.repo().cloned().or_else(|| NO_REPO_GROUP.parse().ok()) else {
             return Ok(MessageOutcome::Failed("the task has no repository".to_owned()));
         };
-        let message = QueueMessage::Chore(task.clone());
+        let message = QueueMessage::Task(task.clone());
         let what = Destination::Queue { message, repo, delay: Duration::from_secs(secs) };
         let sent =
             self.engine.publisher().send_one(OutboundMessage { id: format!("{id}-later"), destination: what }).await;

@@ -121,7 +121,7 @@ impl GitHub {
             return result;
         }
         if let Some(renewal) = &self.renewal
-            && let Some(credentials) = renewal.doubt().await
+            && let Some(credentials) = renewal.refresh_now().await
         {
             self.use_credentials(&credentials);
         }

@@ -129,7 +129,7 @@ impl Jenkins {
     /// Refreshes the credentials; true if they differ from `before`.
     async fn renewed_since(&self, before: &Arc<JenkinsLogin>) -> bool {
         if let Some(renewal) = &self.renewal
-            && let Some(login) = renewal.doubt().await
+            && let Some(login) = renewal.refresh_now().await
         {
             self.use_login(login);
         }

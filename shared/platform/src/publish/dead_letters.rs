@@ -149,7 +149,7 @@ mod tests {
         let dlq = DeadLetterQueue::Local(Arc::clone(&parked));
         assert_eq!(dlq.peek().await.unwrap(), DeadLetters::default());
         parked.add(dead("m1", r#"{"type":"other"}"#));
-        parked.add(dead("m2", r#"{"type":"chore","v":1,"chore":"redeliver","delivery":7}"#));
+        parked.add(dead("m2", r#"{"type":"task","v":1,"task":"redeliver","delivery":7}"#));
         let dump = dlq.peek().await.unwrap();
         assert_eq!((dump.approximate_count, dlq.count().await.unwrap()), (2, 2));
         assert!(dump.messages[0].reason().starts_with("`type` is \"other\""), "{}", dump.messages[0].reason());

@@ -62,7 +62,7 @@ impl OutboundMessage {
             EffectKind::CheckRun { text, as_of } => {
                 let (pr, head_sha, text) = (pr.clone(), effect.head_sha.clone(), Box::new(text.clone()));
                 let repo = pr.repo.clone();
-                let message = QueueMessage::Chore(Task::CheckRun { pr, head_sha, text, as_of: *as_of });
+                let message = QueueMessage::Task(Task::CheckRun { pr, head_sha, text, as_of: *as_of });
                 Destination::Queue { message, repo, delay: Duration::ZERO }
             }
         };

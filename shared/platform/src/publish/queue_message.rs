@@ -19,12 +19,12 @@ pub enum QueueMessage {
     /// A fact that was deferred because of the rate limit or a write conflict.
     Fact(Box<Fact>),
     /// A small write to GitHub that no record depends on.
-    Chore(Task),
+    Task(Task),
 }
 
 /// Small idempotent writes to GitHub.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "chore", rename_all = "snake_case")]
+#[serde(tag = "task", rename_all = "snake_case")]
 pub enum Task {
     /// Ask GitHub to redeliver a failed webhook.
     Redeliver { delivery: u64 },
@@ -124,7 +124,7 @@ impl Task {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum InvalidMessage {
     #[error(
-        "`type` is {0:?}: this build knows `command`, `fact` and `chore`. Deploy the sender's version, then redrive the dead-letter queue"
+        "`type` is {0:?}: this build knows `command`, `fact` and `task`. Deploy the sender's version, then redrive the dead-letter queue"
     )]
     Unknown(String),
     #[error("the message is not JSON: {0}. It was not sent by Suture: find its sender, then delete it")]
@@ -162,7 +162,7 @@ struct DeferredFact {
 struct TaskMessage {
     v: MessageVersion,
     #[serde(flatten)]
-    chore: Task,
+    task: Task,
 }
 
 fn malformed(kind: &str, error: serde_json::Error) -> InvalidMessage {
@@ -191,7 +191,7 @@ impl QueueMessage {
         match self {
             Self::Command(command) => write("command", command),
             Self::Fact(fact) => write("fact", DeferredFact { v: MessageVersion, fact: fact.clone() }),
-            Self::Chore(chore) => write("chore", TaskMessage { v: MessageVersion, chore: chore.clone() }),
+            Self::Task(task) => write("task", TaskMessage { v: MessageVersion, task: task.clone() }),
         }
     }
 
@@ -203,7 +203,7 @@ impl QueueMessage {
         match kind.as_str() {
             "command" => read(&kind, json).map(Self::Command),
             "fact" => read(&kind, json).map(|DeferredFact { fact, .. }| Self::Fact(fact)),
-            "chore" => read(&kind, json).map(|TaskMessage { chore, .. }| Self::Chore(chore)),
+            "task" => read(&kind, json).map(|TaskMessage { task, .. }| Self::Task(task)),
             _ => Err(InvalidMessage::Unknown(kind)),
         }
     }
@@ -228,7 +228,7 @@ mod tests {
             summary: "Since 09:00.".to_owned(),
             buttons: vec![CheckRunButton::Hold],
         };
-        let chores = [
+        let tasks = [
             Task::Redeliver { delivery: 7 },
             Task::React { repo: repo.clone(), subject: "IC_1".to_owned(), reaction: Reaction::Rocket },
             Task::Comment {
@@ -282,12 +282,12 @@ mod tests {
                 }),
             },
         ];
-        for chore in chores {
-            let repo = chore.repo().cloned();
-            assert_eq!(repo.is_none(), matches!(chore, Task::Redeliver { .. }));
-            let message = QueueMessage::Chore(chore);
+        for task in tasks {
+            let repo = task.repo().cloned();
+            assert_eq!(repo.is_none(), matches!(task, Task::Redeliver { .. }));
+            let message = QueueMessage::Task(task);
             let json = message.to_json().unwrap();
-            assert!(json.contains(r#""type":"chore""#) && json.contains(r#""v":1"#), "{json}");
+            assert!(json.contains(r#""type":"task""#) && json.contains(r#""v":1"#), "{json}");
             assert_eq!(QueueMessage::from_json(&json), Ok(message));
         }
     }
@@ -300,10 +300,10 @@ mod tests {
             ("[1]", "a message of type `unknown` cannot be read"),
             (r#"{"type":"other","v":1}"#, "`type` is \"other\": this build knows"),
             (
-                r#"{"type":"chore","v":2,"chore":"redeliver","delivery":1}"#,
+                r#"{"type":"task","v":2,"task":"redeliver","delivery":1}"#,
                 "version 2 is not understood by this build (1)",
             ),
-            (r#"{"type":"chore","v":1,"chore":"other"}"#, "unknown variant `other`"),
+            (r#"{"type":"task","v":1,"task":"other"}"#, "unknown variant `other`"),
             (r#"{"type":"fact","v":1}"#, "missing field `fact`"),
             (r#"{"type":"command","v":1,"pr_number":1}"#, "a message of type `command` cannot be read: missing field"),
             (r#"{"v":9}"#, "version 9 is not understood"),
