@@ -54,7 +54,7 @@ impl SenderSecrets {
     /// Whether the header `X-Hub-Signature-256` was made of these bytes with one of the secrets.
     ///
     /// # Errors
-    /// [`Distrust`] says why not.
+    /// [`SignatureError`] says why not.
     pub fn check_signature(&self, body: &[u8], header: Option<&str>) -> Result<(), SignatureError> {
         let header = header.ok_or(SignatureError::Missing)?;
         let tag = header.strip_prefix("sha256=").and_then(hash::unhex).ok_or(SignatureError::Unreadable)?;
@@ -64,7 +64,7 @@ impl SenderSecrets {
     /// Whether the header `Authorization` holds one of the secrets, for senders that cannot sign.
     ///
     /// # Errors
-    /// [`Distrust`] says why not.
+    /// [`SignatureError`] says why not.
     pub fn check_bearer(&self, header: Option<&str>) -> Result<(), SignatureError> {
         let presented =
             header.ok_or(SignatureError::Missing)?.strip_prefix("Bearer ").ok_or(SignatureError::Unreadable)?;

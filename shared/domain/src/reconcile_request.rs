@@ -227,7 +227,7 @@ impl ReconcileRequest {
         if dry_run { format!("dry:{scope}") } else { scope.to_string() }
     }
 
-    /// See [`Request::key_of`].
+    /// See [`ReconcileRequest::key_of`].
     pub fn key(&self) -> String {
         Self::key_of(&self.scope, self.dry_run)
     }

@@ -266,7 +266,7 @@ impl Command {
 
     /// Whether the command is valid in this situation (R-CMD-3).
     ///
-    /// The [`Refusal`] gives the reason and the alternatives.
+    /// The [`CommandRefusal`] gives the reason and the alternatives.
     pub fn is_valid_in(self, situation: &ValidityContext) -> Result<(), CommandRefusal> {
         let (command, situation) = (self, *situation);
         let state = situation.effective();

@@ -113,7 +113,7 @@ impl RunStep {
 pub enum ResumePlan {
     /// All checkpointed steps are done: continue with this step, the first without a checkpoint.
     SkipTo(usize),
-    /// Repeat this step; each later one follows its own [`Step::on_resume`].
+    /// Repeat this step; each later one follows its own [`RunStep::on_resume`].
     Replay(usize),
     /// Resuming is not safe.
     Impossible { step: String, why: String },

@@ -125,7 +125,7 @@ pub fn next_step(record: &PullRequest, policy: &Policy, now: Timestamp) -> Strin
     next_step_by_diagnosis(record, &classify(&case), policy, now)
 }
 
-/// Like [`next`], for a diagnosis that has already been made.
+/// Like [`next_step`], for a diagnosis that has already been made.
 pub fn next_step_by_diagnosis(record: &PullRequest, found: &Diagnosis, policy: &Policy, now: Timestamp) -> String {
     if let Some(step) = step_of_others(record) {
         return step;
