@@ -23,7 +23,7 @@ pub(crate) struct LenientObject<T>(pub(crate) Option<T>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LenientList<E: LenientEntry>(pub(crate) Vec<E::Value>);
 
-/// Something that may be there or not: [`Soft`] or [`Part`].
+/// Something that may be there or not: [`Lenient`] or [`LenientObject`].
 pub(crate) trait LenientEntry {
     /// What it is, if it is there.
     type Value;
