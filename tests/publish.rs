@@ -122,7 +122,7 @@ async fn rejected_entries_are_reported_as_unpublished() {
     let half = r#"{"Successful":[{"Id":"0","MessageId":"m","MD5OfMessageBody":"x"}],"Failed":[{"Id":"1","SenderFault":false,"Code":"InternalError","Message":"try again"}]}"#;
     let answers = publish_to(half, &[deferred("d0"), deferred("d1"), deferred("d2")]).await;
     let undelivered = |why: &str| Err(format!("cannot publish: {why}"));
-    assert_eq!(answers, [Ok(()), undelivered("SQS: try again"), undelivered("SQS: no answer")]);
+    assert_eq!(answers, [Ok(()), undelivered("SQS: try again"), undelivered("SQS: no result")]);
     let half = r#"{"FailedEntryCount":1,"Entries":[{"EventId":"e"},{"ErrorCode":"ThrottlingException","ErrorMessage":"slow down"}]}"#;
     let answers = publish_to(half, &[reconcile_request(), reconcile_request(), reconcile_request()]).await;
     let undelivered = |why: &str| Err(format!("cannot publish: EventBridge: {why}"));

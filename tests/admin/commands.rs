@@ -132,7 +132,7 @@ async fn invalid_command_is_refused_with_the_valid_ones() {
             "-1.0 is not a pull request number",
         ),
         ("/api/reconciler/run", r#"{"repo":"shop","pr_number":1e15}"#, 400, "BAD_JSON", "is not a pull request number"),
-        ("/api/runs/none/cancel", "", 404, "NOT_FOUND", "no such run"),
+        ("/api/runs/none/cancel", "", 404, "NOT_FOUND", "No such run"),
         ("/api/dlq/redrive", "", 404, "NO_DLQ", "SUTURE_DLQ_URL"),
     ] {
         let response = harness.post(Caller::Admin, path, body).await;
