@@ -305,7 +305,7 @@ async fn rule_9b_escalates_after_three_unanswered_jenkins_requests(backend: Back
         testbed.until(120, async |testbed| testbed.state(&pr).await == Some(State::NeedsIntervention)).await;
     assert!(escalated, "{:?}", testbed.kinds(&pr).await);
     let reason = &testbed.logged(&pr, EventKind::EscalatedNeedsIntervention).await[0].payload.text;
-    assert!(reason.contains("Jenkins did not answer"), "{reason}");
+    assert!(reason.contains("Jenkins could not be reached"), "{reason}");
 }
 
 async fn rule_9c_restarts_unfinished_merge(backend: Backend) {
