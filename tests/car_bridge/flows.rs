@@ -1,4 +1,4 @@
-//! The two command scenarios of seed 000: a developer's `/rebuild` (§18) and an engineer's batch after an outage (§19).
+//! Two flows with commands: a developer's `/rebuild` (R-FLOW-3) and an engineer's batch after an outage (R-FLOW-4).
 
 use car_bridge::MessageOutcome;
 use domain::command::{Command, CommandMessage, CommandSource, MessageVersion};

@@ -1,4 +1,4 @@
-//! Reconcile requests (seed 003) and reliability (seed 002), end to end: scopes of requests, debouncing, limits, cancellation and
+//! Reconcile requests and reliability, end to end: scopes of requests, debouncing, limits, cancellation and
 //! retries, and the handling of duplicate, excessive and failing deliveries.
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "tests may panic and print their figures")]

@@ -1,4 +1,4 @@
-//! Reliability (seed 002), end to end: cooldowns, reasons for stopped automation, holds, build slots, redelivered messages and
+//! Reliability, end to end: cooldowns, reasons for stopped automation, holds, build slots, redelivered messages and
 //! counters.
 
 use domain::command::{Command, CommandMessage};
@@ -179,7 +179,7 @@ fn is_metric(line: &Value, name: &str) -> bool {
     metrics.is_some_and(|metrics| metrics.iter().any(|metric| metric["Name"] == name))
 }
 
-/// The counters of seed 002 §8 that the reconciler and the Car Bridge emit; `docs/operations.md` maps the names. Those of the
+/// The counters (R-OPS-5) that the reconciler and the Car Bridge emit; `docs/operations.md` maps the names. Those of the
 /// webhook function are in `tests/webhook/request_cost.rs`.
 #[tokio::test]
 async fn skipped_retried_throttled_and_blocked_remedies_are_counted() {

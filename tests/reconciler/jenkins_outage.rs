@@ -1,4 +1,4 @@
-//! Seed 000 §19: Jenkins is down, fifteen pull requests fail, the breaker trips and probes, and a person resets it.
+//! R-FLOW-4: Jenkins is down, fifteen pull requests fail, the breaker trips and probes, and a person resets it.
 
 use domain::breaker::BreakerState;
 use domain::state::State;

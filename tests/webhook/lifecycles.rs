@@ -9,7 +9,7 @@ use crate::harness::{
     status, suite,
 };
 
-/// Seed 000 §16, complete.
+/// All events of a pull request that needs no help (R-FLOW-1).
 fn happy_path() -> Vec<(Delivery, State)> {
     vec![
         (pull(42, "opened", 'a', 0), State::Created),
@@ -153,7 +153,7 @@ async fn duplicate_delivery_does_not_change_the_record() {
     harness.expect(&repeated, "duplicate_ignored").await;
 }
 
-/// Seed 000 §17.
+/// A build that timed out is rebuilt (R-FLOW-2).
 #[tokio::test]
 async fn transient_failure_is_rebuilt_and_merged() {
     let mut harness = Harness::new(CONFIG);

@@ -80,7 +80,7 @@ impl BudgetModel {
         self.refund()
     }
 
-    /// Seed 000 §14, rule 9: only events from outside reset a counter, and a person's intervention resets all of them.
+    /// Only events from outside reset a counter (R-BUDGET-2 to R-BUDGET-4), and a person's intervention resets all of them.
     fn apply_resets(&mut self, event: &Event) {
         let (Some(from), Some(to)) = (event.from, event.to) else {
             // A different failure reason resets the counter too, although the state is the same.

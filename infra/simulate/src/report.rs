@@ -92,7 +92,7 @@ impl SimulationReport {
         self.violations.is_empty()
     }
 
-    /// The JSON object that design §9 specifies.
+    /// The JSON object that `simulate --json` prints.
     #[must_use]
     pub fn json(&self, seconds: f64) -> Value {
         let violations: BTreeMap<&str, u64> =

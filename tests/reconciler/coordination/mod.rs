@@ -1,4 +1,4 @@
-//! Coordination across pull requests (seed 004), end to end: control labels, merge batches, post-merge health, the status issue,
+//! Coordination across pull requests, end to end: control labels, merge batches, post-merge health, the status issue,
 //! the backlog, and which steps a low rate limit skips. Includes crashes at every call.
 
 mod backlog;
