@@ -21,7 +21,7 @@ impl Fakes {
                 self.ask_mergeability(ix);
                 ApiResponse::ok(&self.pull_json(ix, true))
             }
-            // A second close is a no-op. Edits and reopening are not implemented.
+            // The client only closes pull requests; a second close changes nothing.
             ("PATCH", []) if request.text("state") == Some("closed") => {
                 self.close(ix, by);
                 ApiResponse::ok(&self.pull_json(ix, true))
