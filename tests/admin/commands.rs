@@ -4,8 +4,8 @@ use domain::command::{Command, CommandSource};
 use domain::reconcile_request::ReconcileRequest;
 use platform::publish::queue_message::QueueMessage;
 use platform::publish::{Destination, OutboundMessage};
-use platform::schema;
 use platform::store::Store as _;
+use platform::store::schema;
 use serde_json::json;
 use tests::{minute, pr};
 

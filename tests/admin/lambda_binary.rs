@@ -4,8 +4,8 @@
 use admin::keys::new_key;
 use domain::command::ApiRole;
 use platform::engine::Engine;
-use platform::schema;
 use platform::store::Store as _;
+use platform::store::schema;
 use serde_json::{Value, json};
 use testbed::RecordingPublisher;
 use tests::lambda::Function;

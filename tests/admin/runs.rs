@@ -7,7 +7,7 @@ use domain::id::RunId;
 use domain::policy::Policies;
 use domain::run::{Initiator, RunState, TransitionContext};
 use platform::publish::dead_letters::{DeadLetter, DeadLetterQueue, LocalDeadLetters};
-use platform::schema;
+use platform::store::schema;
 use platform::store::{Condition, RowWrite, Store as _};
 use serde_json::json;
 use testbed::MemoryStore;
@@ -143,11 +143,16 @@ async fn breaker_is_shown_and_reset() {
     let settings = &harness.admin.engine().policies().base().breaker;
     for n in 0..3 {
         let run = RunId::new(format!("r{n}"));
-        platform::breaker::count_outcome(harness.store(), &run, platform::breaker::RemedyOutcome::Failed, minute(20))
-            .await
-            .unwrap();
+        platform::store::breaker::count_outcome(
+            harness.store(),
+            &run,
+            platform::store::breaker::RemedyOutcome::Failed,
+            minute(20),
+        )
+        .await
+        .unwrap();
     }
-    platform::breaker::evaluate(harness.store(), settings, minute(20)).await.unwrap().unwrap();
+    platform::store::breaker::evaluate(harness.store(), settings, minute(20)).await.unwrap().unwrap();
     let open = harness.get(Caller::Viewer, "/api/circuit-breaker").await.json();
     assert_eq!(
         (&open["state"], &open["failure_rate_percent"], &open["failures"]),

@@ -8,7 +8,8 @@ use domain::id::PrId;
 use domain::state::State;
 use jiff::Timestamp;
 use platform::store::Store;
-use platform::{queries, schema};
+use platform::store::queries;
+use platform::store::schema;
 use serde_json::{Value, json};
 use tests::local_aws::{Dynoxide, Folder};
 

@@ -18,7 +18,7 @@ use fakes::{FakeSettings, Fakes, Fault, NewPullRequest};
 use http::Request;
 use jiff::{SignedDuration, Timestamp};
 use platform::engine::Engine;
-use platform::schema;
+use platform::store::schema;
 use platform::telemetry::MetricLog;
 use serde_json::{Value, json};
 use testbed::{MemoryStore, RecordingPublisher};

@@ -6,9 +6,9 @@ use domain::event::EventKind;
 use domain::id::{CommandId, RunId};
 use domain::state::State;
 use fakes::{FakePrId, Fault, NewPullRequest};
-use platform::breaker::{self, RemedyOutcome};
 use platform::publish::queue_message::QueueMessage;
-use platform::queries;
+use platform::store::breaker::{self, RemedyOutcome};
+use platform::store::queries;
 use testbed::{Testbed, pr_id};
 
 use crate::remedies::stuck_pr;

@@ -6,8 +6,8 @@ use domain::id::{CommandId, PrId, RunId};
 use domain::run::RunState;
 use domain::state::State;
 use fakes::{AuditedAction, FakePrId, Fault, NewPullRequest};
-use platform::guards;
 use platform::publish::queue_message::{QueueMessage, Task};
+use platform::store::pause;
 use testbed::{Testbed, pr_id};
 
 pub(crate) fn count(testbed: &Testbed, action: AuditedAction) -> usize {
@@ -126,30 +126,40 @@ async fn pause_and_open_breaker_reject_claimed_runs() {
     let testbed = Testbed::quiet();
     let pr = stuck_pr(&testbed, Fault::JenkinsDeaf, 10).await;
     tests::claim_in(&testbed, &pr, "run-1").await;
-    guards::pause(&testbed.store, "ops", testbed.now(), testbed.now()).await.unwrap();
+    pause::pause(&testbed.store, "ops", testbed.now(), testbed.now()).await.unwrap();
     let handled = testbed.handle_messages().await;
     assert_eq!(handled, [Ok(MessageOutcome::Rejected("paused by ops".to_owned()))]);
     assert_eq!(testbed.record(&pr).await.retry_counts.rebuild, 0, "the budget is refunded");
-    guards::unpause(&testbed.store, testbed.now(), testbed.now()).await.unwrap();
+    pause::unpause(&testbed.store, testbed.now(), testbed.now()).await.unwrap();
     for n in 0..6 {
         let run = RunId::new(format!("other-{n}"));
-        platform::breaker::count_outcome(&testbed.store, &run, platform::breaker::RemedyOutcome::Failed, testbed.now())
-            .await
-            .unwrap();
+        platform::store::breaker::count_outcome(
+            &testbed.store,
+            &run,
+            platform::store::breaker::RemedyOutcome::Failed,
+            testbed.now(),
+        )
+        .await
+        .unwrap();
     }
     let settings = testbed.bridge.engine().policies().base().breaker.clone();
-    assert!(platform::breaker::evaluate(&testbed.store, &settings, testbed.now()).await.unwrap().is_some());
+    assert!(platform::store::breaker::evaluate(&testbed.store, &settings, testbed.now()).await.unwrap().is_some());
     testbed.pass(60).await;
     // The cooldown has passed by now, so trip the breaker again.
-    platform::breaker::reset(&testbed.store, testbed.now()).await.unwrap();
+    platform::store::breaker::reset(&testbed.store, testbed.now()).await.unwrap();
     testbed.pass(1).await;
     for n in 10..16 {
         let run = RunId::new(format!("other-{n}"));
-        platform::breaker::count_outcome(&testbed.store, &run, platform::breaker::RemedyOutcome::Failed, testbed.now())
-            .await
-            .unwrap();
+        platform::store::breaker::count_outcome(
+            &testbed.store,
+            &run,
+            platform::store::breaker::RemedyOutcome::Failed,
+            testbed.now(),
+        )
+        .await
+        .unwrap();
     }
-    platform::breaker::evaluate(&testbed.store, &settings, testbed.now()).await.unwrap().unwrap();
+    platform::store::breaker::evaluate(&testbed.store, &settings, testbed.now()).await.unwrap().unwrap();
     tests::claim_in(&testbed, &pr, "run-2").await;
     let handled = testbed.handle_messages().await;
     assert_eq!(handled, [Ok(MessageOutcome::Rejected("the circuit breaker is open".to_owned()))]);
@@ -274,7 +284,7 @@ async fn repository_first_seen_on_the_queue_is_registered() {
     let fact = QueueMessage::Fact(Box::new(tests::opened(&pr, "late-opening", testbed.now())));
     let handled = testbed.bridge.handle("m1", &fact.to_json().unwrap()).await.unwrap();
     assert!(matches!(handled, MessageOutcome::Done(_)), "{handled:?}");
-    let repos = platform::queries::repos(&testbed.store, testbed.now()).await.unwrap();
+    let repos = platform::store::queries::repos(&testbed.store, testbed.now()).await.unwrap();
     assert!(repos.contains(&pr.repo), "{repos:?}");
 }
 

@@ -6,8 +6,9 @@ use domain::text::check_run::{CheckConclusion, CheckRunText};
 use fakes::{AuditedAction, FakePrId, NewPullRequest};
 use jiff::{SignedDuration, Timestamp};
 use platform::github::Reaction;
-use platform::guards;
 use platform::publish::queue_message::{IssueUpdate, ManagedIssue, PullRequestRequest, QueueMessage, Task};
+use platform::store::not_before;
+use platform::store::pause;
 use testbed::{CallFault, Testbed, pr_id};
 
 async fn open_pr() -> (Testbed, FakePrId, PrId) {
@@ -288,9 +289,9 @@ async fn issue_task_skips_moved_held_or_answered_issues() {
     // No pull request is requested while one is open, after a user abandoned the vulnerability, or while Suture is
     // paused.
     testbed.fakes().person_labels_issue(&places[0], "maria", "suture/hold", false);
-    guards::pause(&testbed.store, "maria", testbed.now(), testbed.now()).await.unwrap();
+    pause::pause(&testbed.store, "maria", testbed.now(), testbed.now()).await.unwrap();
     assert!(matches!(handle_task(&testbed, &ask).await, MessageOutcome::Noop(_)));
-    guards::unpause(&testbed.store, testbed.now(), testbed.now()).await.unwrap();
+    pause::unpause(&testbed.store, testbed.now(), testbed.now()).await.unwrap();
     testbed
         .open_and_deliver(NewPullRequest {
             vulnerability: Some("CVE-2026-50001".to_owned()),
@@ -369,7 +370,7 @@ async fn task_runs_once_when_interrupted_at_any_call() {
 async fn rate_limited_task_is_requeued() {
     let (testbed, _, id) = open_pr().await;
     let until = testbed.now() + SignedDuration::from_mins(5);
-    guards::set_not_before(&testbed.store, "github", until, testbed.now()).await.unwrap();
+    not_before::set(&testbed.store, "github", until, testbed.now()).await.unwrap();
     let (marker, text) = ("suture:x".to_owned(), "Hello.".to_owned());
     let task = Task::Comment { pr: id, marker, text, since: testbed.now() };
     assert!(matches!(handle_task(&testbed, &task).await, MessageOutcome::Deferred(_)));

@@ -93,8 +93,13 @@ async fn cancel_closes_the_pull_request_and_abandons_the_vulnerability() {
     let comments = suture_comments(&testbed, &pr);
     assert!(comments.iter().any(|body| body.contains("requested `/cancel`")), "{comments:?}");
     let id = record.vulnerability_id.clone().unwrap();
-    let known =
-        platform::queries::vulnerability(&testbed.store, &record.id.repo, &record.base_branch, &id, testbed.now());
+    let known = platform::store::queries::vulnerability(
+        &testbed.store,
+        &record.id.repo,
+        &record.base_branch,
+        &id,
+        testbed.now(),
+    );
     assert!(known.await.unwrap().abandoned);
 }
 

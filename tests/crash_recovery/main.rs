@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use domain::id::RunId;
 use platform::engine::Engine;
-use platform::queries;
-use platform::schema::DueSubject;
 use platform::store::dynamo::tables::TableNames;
+use platform::store::queries;
+use platform::store::schema::DueSubject;
 use testbed::RecordingPublisher;
 use tests::local_aws::{Dynoxide, Folder};
 use tests::{acting, minute, pr};

@@ -8,8 +8,8 @@ use domain::event::EventKind;
 use domain::signals::CheckVerdict;
 use domain::state::State;
 use platform::engine::{Engine, EngineError};
-use platform::queries;
 use platform::store::dynamo::DynamoStore;
+use platform::store::queries;
 use platform::store::{Condition, Key, RowWrite, Store, StoreError};
 use serde_dynamo::{AttributeValue, Item};
 use testbed::{CallFault, FaultStore, MemoryStore, RecordingPublisher};
@@ -98,7 +98,7 @@ async fn commit_with_a_lost_response_is_not_repeated() {
     assert_eq!(engine.publisher().sent(), []);
     let due = queries::due(engine.store(), 10, minute(6)).await.unwrap();
     for entry in due.entries {
-        if let platform::schema::DueSubject::Effect(id) = entry.subject {
+        if let platform::store::schema::DueSubject::Effect(id) = entry.subject {
             assert!(engine.redeliver(&id, minute(6)).await.unwrap());
         }
     }

@@ -121,7 +121,7 @@ async fn cancelled_waiting_request_never_starts() {
     // The repository's slot is taken, so the request waits.
     let repo_slot = format!("requests:{}", scope.repo().unwrap());
     let until = testbed.now() + jiff::SignedDuration::from_mins(1);
-    platform::guards::acquire_slot(&testbed.store, &repo_slot, 1, "somebody", until, testbed.now()).await.unwrap();
+    platform::store::slot::acquire(&testbed.store, &repo_slot, 1, "somebody", until, testbed.now()).await.unwrap();
     assert!(matches!(testbed.request_sweep(&trigger("r-1", scope.clone())).await, SweepOutcome::Busy { .. }));
     assert_eq!(run(&testbed, "r-1").await.unwrap().state, RunState::Pending);
     let cancel = async |testbed: &Testbed| {

@@ -8,8 +8,8 @@ use domain::state::State;
 use domain::text;
 use fakes::{AuditedAction, FakePrId, FakeSettings, FakeTiming, Fault};
 use jiff::SignedDuration;
-use platform::guards;
 use platform::publish::queue_message::QueueMessage;
+use platform::store::slot;
 use platform::telemetry::MetricLog;
 use reconciler::Invocation;
 use serde_json::{Value, json};
@@ -125,7 +125,7 @@ async fn rebuild_limit_per_repository_defers_the_rest() {
     testbed.bridging.set(true);
     testbed.settle().await;
     let repo = &pr_id(&prs[0]).repo;
-    let holders = guards::slot_holders(&testbed.store, repo.as_str(), 2, testbed.now()).await.unwrap();
+    let holders = slot::holders(&testbed.store, repo.as_str(), 2, testbed.now()).await.unwrap();
     // Jenkins finds branches without a build by scanning the repository.
     let builds = testbed.with(|fakes| fakes.audit_by("jenkins:suture").count());
     assert_eq!((holders.len(), builds), (2, 2), "two runs hold a slot, and only they build");

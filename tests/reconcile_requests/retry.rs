@@ -130,7 +130,7 @@ async fn request_is_retried_while_github_is_rate_limited() {
     let pr = open_not_due(&testbed, 1).await.remove(0);
     let (scope, now) = (ReconcileScope::One(pr_id(&pr)), testbed.now());
     let until = now + SignedDuration::from_secs(20);
-    platform::guards::set_not_before(&testbed.store, "github", until, now).await.unwrap();
+    platform::store::not_before::set(&testbed.store, "github", until, now).await.unwrap();
     testbed.request_sweep(&trigger("r-1", scope.clone())).await;
     assert_eq!(run(&testbed, "r-1").await.unwrap().state, RunState::Running, "the run is not finished");
     testbed.with(|fakes| fakes.advance(SignedDuration::from_secs(30)));

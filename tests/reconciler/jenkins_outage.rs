@@ -3,7 +3,7 @@
 use domain::breaker::BreakerState;
 use domain::state::State;
 use fakes::{FakePrId, FakeSettings, Fault, JenkinsReporting, NewPullRequest, RepoSettings};
-use platform::breaker;
+use platform::store::breaker;
 use testbed::Testbed;
 
 use crate::Backend;

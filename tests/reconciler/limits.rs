@@ -7,8 +7,13 @@ use domain::state::State;
 use fakes::{FakePrId, FakeSettings, FakeTiming, Fault};
 use jiff::SignedDuration;
 use platform::engine::Engine;
+use platform::reconcile_request;
+use platform::store::lease;
+use platform::store::not_before;
+use platform::store::pause;
+use platform::store::queries;
+use platform::store::schema;
 use platform::sweep_summary::summary_of;
-use platform::{guards, queries, reconcile_request, schema};
 use reconciler::{ReconcileScope, SweepOutcome, SweepTrigger};
 use testbed::{CallFault, SWEEP_TIMEOUT, Testbed, pr_id};
 
@@ -80,11 +85,11 @@ async fn sweep_is_cancelled_between_two_stages() {
 async fn paused_sweep_claims_nothing() {
     let testbed = Testbed::new(FakeSettings::default(), "");
     open_stale(&testbed, 2).await;
-    guards::pause(&testbed.store, "maria", testbed.now(), testbed.now()).await.unwrap();
+    pause::pause(&testbed.store, "maria", testbed.now(), testbed.now()).await.unwrap();
     let summary = testbed.sweep_now().await;
     assert_eq!((summary.verified, summary.claims(), summary.skipped["paused"]), (2, 0, 2), "{summary:?}");
     assert_eq!(summary.stale.len(), 2);
-    guards::unpause(&testbed.store, testbed.now(), testbed.now()).await.unwrap();
+    pause::unpause(&testbed.store, testbed.now(), testbed.now()).await.unwrap();
     testbed.pass(6).await;
     assert_eq!(testbed.sweep_now().await.claims(), 2);
 }
@@ -104,7 +109,7 @@ async fn secondary_rate_limit_stops_queries_but_not_the_sweep() {
     let summary = testbed.sweep_now().await;
     let limited = summary.skipped.get("rate_limit").copied().unwrap_or(0);
     assert_eq!((summary.claims(), limited, summary.errors.len()), (25, 5, 0), "{summary:?}");
-    let until = guards::not_before(&testbed.store, "github", testbed.now())
+    let until = not_before::load(&testbed.store, "github", testbed.now())
         .await
         .unwrap()
         .expect("the rate limit is stored for all functions");
@@ -176,7 +181,7 @@ async fn requested_sweep_visits_only_its_scope() {
 async fn request_for_all_waits_for_running_sweep() {
     let testbed = Testbed::new(FakeSettings::default(), "");
     let until = testbed.now() + SignedDuration::from_mins(1);
-    guards::acquire_lease(&testbed.store, "sweep", "somebody", until, testbed.now()).await.unwrap();
+    lease::acquire(&testbed.store, "sweep", "somebody", until, testbed.now()).await.unwrap();
     let trigger = SweepTrigger::requested(RunId::new("r-1"), ReconcileScope::All, false, "a");
     assert_eq!(testbed.request_sweep(&trigger).await, SweepOutcome::Busy { by: "somebody".to_owned(), until });
     let run = async |testbed: &Testbed| {

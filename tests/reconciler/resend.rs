@@ -100,7 +100,7 @@ async fn open_with_queued_build(testbed: &Testbed) -> (fakes::FakePrId, domain::
 }
 
 async fn run_of(testbed: &Testbed, run: &domain::id::RunId) -> domain::run::Run {
-    platform::queries::runs(&testbed.store, std::slice::from_ref(run), testbed.now()).await.unwrap().remove(0)
+    platform::store::queries::runs(&testbed.store, std::slice::from_ref(run), testbed.now()).await.unwrap().remove(0)
 }
 
 #[tokio::test]

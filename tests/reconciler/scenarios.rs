@@ -4,7 +4,7 @@ use domain::id::RunId;
 use domain::policy::Policies;
 use fakes::{FakePrId, FakeSettings, FakeTiming, Fault};
 use jiff::SignedDuration;
-use platform::breaker::{self, RemedyOutcome};
+use platform::store::breaker::{self, RemedyOutcome};
 use reconciler::MAX_SINGLE_MAILS;
 use testbed::Testbed;
 

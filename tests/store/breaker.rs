@@ -2,8 +2,10 @@
 
 use domain::breaker::{BreakerPermit, BreakerState, ProbeOutcome};
 use domain::id::RunId;
-use platform::breaker::{RemedyOutcome, count_outcome, evaluate, load, may_dispatch, minutes, probe_ended, reset};
 use platform::store::Store;
+use platform::store::breaker::{
+    RemedyOutcome, count_outcome, evaluate, load, may_dispatch, minutes, probe_ended, reset,
+};
 use tests::{acting, minute, start};
 
 fn run(n: u32) -> RunId {

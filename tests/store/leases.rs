@@ -1,10 +1,18 @@
 //! Leases, slots and counters.
 
 use jiff::SignedDuration;
-use platform::guards::{
-    LeaseResult, SlotResult, acquire_lease, acquire_slot, count_in_window, not_before, pause, paused_by, release_lease,
-    release_slot, set_not_before, unpause,
-};
+use platform::store::counter::count_in_window;
+use platform::store::lease::LeaseResult;
+use platform::store::lease::acquire as acquire_lease;
+use platform::store::lease::release as release_lease;
+use platform::store::not_before::load as not_before;
+use platform::store::not_before::set as set_not_before;
+use platform::store::pause::pause;
+use platform::store::pause::paused_by;
+use platform::store::pause::unpause;
+use platform::store::slot::SlotResult;
+use platform::store::slot::acquire as acquire_slot;
+use platform::store::slot::release as release_slot;
 use platform::store::{Condition, Key, RowWrite, Store};
 use serde_dynamo::{AttributeValue, Item};
 use tests::{minute, pr, start};

@@ -11,7 +11,7 @@ use domain::pull_request::PullRequest;
 use http::{Method, Request};
 use jiff::{SignedDuration, Timestamp};
 use platform::publish::OutboundMessage;
-use platform::queries;
+use platform::store::queries;
 use platform::telemetry::MetricLog;
 use serde_json::{Value, json};
 use testbed::{FaultStore, RecordingPublisher};

@@ -1,6 +1,6 @@
 //! The release binary behind the Lambda Runtime API, with DynamoDB in this process and events in API Gateway's format.
 
-use platform::queries;
+use platform::store::queries;
 use serde_json::{Value, json};
 use tests::lambda::Function;
 use tests::local_aws::{Dynoxide, fresh_names};

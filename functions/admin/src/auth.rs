@@ -11,9 +11,9 @@ use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use domain::command::ApiRole;
 use jiff::SignedDuration;
-use platform::guards;
 use platform::publish::Publisher;
 use platform::store::Store;
+use platform::store::counter;
 
 use crate::Admin;
 use crate::problem::ApiProblem;
@@ -110,7 +110,7 @@ async fn within_limit<S: Store, O: Publisher>(admin: &Admin<S, O>, caller: &ApiC
     let store = admin.api.engine().store();
     let limit = admin.api.engine().policies().base().limits.api_requests_per_minute_per_key;
     let name = format!("api#{}", caller.name);
-    let count = guards::count_in_window(store, &name, SignedDuration::from_secs(WINDOW_SECS), now).await?;
+    let count = counter::count_in_window(store, &name, SignedDuration::from_secs(WINDOW_SECS), now).await?;
     if count <= i64::from(limit) {
         return Ok(());
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use platform::hash::hash;
-use platform::schema;
+use platform::store::schema;
 use platform::store::{Condition, ConditionFailed, Key, Store, StoreError, versioned};
 
 /// A request that was not answered by then counts as crashed.

@@ -18,10 +18,12 @@ use platform::engine::ingest::apply_fact;
 use platform::engine::repo_registry::RepoRegistry;
 use platform::engine::{ApplyResult, Engine, EngineError};
 use platform::github::GitHub;
-use platform::guards::{self, LeaseResult};
 use platform::jenkins::Jenkins;
 use platform::publish::Publisher;
 use platform::publish::queue_message::{InvalidMessage, QueueMessage};
+use platform::store::lease;
+use platform::store::lease::LeaseResult;
+use platform::store::not_before;
 use platform::store::{Store, StoreError};
 use platform::transport::{ApiError, Transport};
 
@@ -144,12 +146,12 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
     ) -> Result<T, ApiError> {
         let (store, worker, now) = (self.engine.store(), self.worker("once"), self.now());
         let until = now.saturating_add(WORKER_LEASE).unwrap_or(now);
-        let why = match guards::acquire_lease(store, what, &worker, until, now).await {
+        let why = match lease::acquire(store, what, &worker, until, now).await {
             Ok(LeaseResult::Held) => {
                 let written = write.await;
                 if written.is_err() {
                     // If the release fails, the lease expires.
-                    let _ = guards::release_lease(store, what, &worker, self.now()).await;
+                    let _ = lease::release(store, what, &worker, self.now()).await;
                 }
                 return written;
             }
@@ -163,13 +165,13 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
 
     /// Until when GitHub's rate limit forbids calls, as recorded by any function.
     pub(crate) async fn github_not_before(&self) -> Result<Option<Timestamp>, RetryableError> {
-        Ok(guards::not_before(self.engine.store(), GITHUB, self.now()).await?)
+        Ok(not_before::load(self.engine.store(), GITHUB, self.now()).await?)
     }
 
     /// If the error is a rate limit, stores it for all functions.
     pub(crate) async fn store_rate_limit(&self, error: &ApiError) -> Result<(), RetryableError> {
         if let Some(until) = error.until() {
-            guards::set_not_before(self.engine.store(), GITHUB, until, self.now()).await?;
+            not_before::set(self.engine.store(), GITHUB, until, self.now()).await?;
         }
         Ok(())
     }

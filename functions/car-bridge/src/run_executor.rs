@@ -16,13 +16,15 @@ use tracing::info;
 
 use crate::dispatch::{CarBridge, MessageOutcome, RetryableError, WORKER_LEASE};
 use crate::remedy::RemedyError;
-use platform::breaker::{self, RemedyOutcome};
 use platform::engine::EngineError;
 use platform::engine::replacement;
-use platform::guards::{self, SlotResult};
 use platform::publish::Publisher;
-use platform::queries;
-use platform::schema;
+use platform::store::breaker::{self, RemedyOutcome};
+use platform::store::pause;
+use platform::store::queries;
+use platform::store::schema;
+use platform::store::slot;
+use platform::store::slot::SlotResult;
 use platform::store::versioned::{write_all_if, write_if};
 use platform::store::{Condition, RowWrite, Store, StoreError};
 
@@ -141,7 +143,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
             return Ok(Admission::Drop("observe mode".to_owned()));
         }
         let now = self.now();
-        if let Some(by) = guards::paused_by(self.engine.store(), now).await? {
+        if let Some(by) = pause::paused_by(self.engine.store(), now).await? {
             return Ok(Admission::Drop(format!("paused by {by}")));
         }
         if let Some(until) = self.github_not_before().await? {
@@ -171,18 +173,17 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         let slots = policy.limits.rebuilds_in_flight_per_repo;
         let until = saturating_after(now, remedy::proof_timeout(Strategy::Rebuild, policy));
         let (repo, holder) = (record.id.repo.as_str(), run.id.as_str());
-        if guards::acquire_slot(store, repo, slots, holder, until, now).await? == SlotResult::Held {
+        if slot::acquire(store, repo, slots, holder, until, now).await? == SlotResult::Held {
             return Ok(Admission::Admitted);
         }
-        let holders: Vec<RunId> =
-            guards::slot_holders(store, repo, slots, now).await?.into_iter().map(RunId::new).collect();
+        let holders: Vec<RunId> = slot::holders(store, repo, slots, now).await?.into_iter().map(RunId::new).collect();
         let alive = queries::runs(store, &holders, now).await?;
         for holder in holders {
             if alive.iter().all(|run| run.id != holder || run.state.is_terminal()) {
-                guards::release_slot(store, repo, slots, holder.as_str(), now).await?;
+                slot::release(store, repo, slots, holder.as_str(), now).await?;
             }
         }
-        Ok(match guards::acquire_slot(store, repo, slots, holder, until, now).await? {
+        Ok(match slot::acquire(store, repo, slots, holder, until, now).await? {
             SlotResult::Held => Admission::Admitted,
             SlotResult::Full { until } => {
                 Admission::Defer(format!("all {slots} build slots of {repo} are in use; the first expires at {until}"))
@@ -363,7 +364,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         if ctx.run.kind == RunKind::Remedy(Strategy::Rebuild) {
             let slots = ctx.policy.limits.rebuilds_in_flight_per_repo;
             let (repo, holder) = (ctx.pr().repo.as_str(), ctx.run.id.as_str());
-            guards::release_slot(self.engine.store(), repo, slots, holder, self.now()).await?;
+            slot::release(self.engine.store(), repo, slots, holder, self.now()).await?;
         }
         Ok(())
     }

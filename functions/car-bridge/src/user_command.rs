@@ -15,12 +15,12 @@ use tracing::warn;
 use crate::dispatch::{CarBridge, MessageOutcome, RetryableError};
 use platform::engine::ApplyResult;
 use platform::github::Reaction;
-use platform::guards;
 use platform::hash::stable_id;
 use platform::publish::{OutboundMessage, Publisher};
-use platform::queries;
 use platform::reconcile_request;
 use platform::store::Store;
+use platform::store::counter;
+use platform::store::queries;
 use platform::transport::ApiError;
 
 /// How long a user's permission is cached.
@@ -67,7 +67,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         let limit = self.engine.policies().for_repo(&pr.repo).limits.commands_per_person_per_hour;
         let name = format!("command#{}#{pr}", command.requested_by);
         let hour = SignedDuration::from_hours(1);
-        if guards::count_in_window(self.engine.store(), &name, hour, self.now()).await? > i64::from(limit) {
+        if counter::count_in_window(self.engine.store(), &name, hour, self.now()).await? > i64::from(limit) {
             return Ok(Err(format!("rate limit: {limit} commands per hour")));
         }
         let has = self.github_permission(&pr, &command.requested_by).await?;

@@ -14,7 +14,7 @@ use platform::github::GitHub;
 use platform::jenkins::Jenkins;
 use platform::publish::Publisher;
 use platform::reconcile_request;
-use platform::schema;
+use platform::store::schema;
 use platform::store::{Condition, RowWrite, Store, StoreError};
 use platform::sweep_summary::SweepSummary;
 use tracing::{error, warn};

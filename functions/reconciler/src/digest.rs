@@ -12,7 +12,7 @@ use tracing::warn;
 
 use platform::hash::stable_id;
 use platform::publish::{Destination, OutboundMessage, PublishError, Publisher};
-use platform::schema;
+use platform::store::schema;
 use platform::store::versioned::write_if;
 use platform::store::{Condition, MAX_WRITES, RowWrite, Store, StoreError};
 

@@ -4,7 +4,7 @@ use domain::id::PrId;
 use domain::text::{EscalationHistory, sweep};
 use jiff::Timestamp;
 
-use platform::queries;
+use platform::store::queries;
 use platform::store::{Store, StoreError};
 
 /// How many of the newest remedies a mail lists.

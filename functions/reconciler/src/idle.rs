@@ -6,15 +6,17 @@ use domain::policy::Policy;
 use jiff::Timestamp;
 
 use crate::inventory::INVENTORY;
+use platform::store::breaker;
+use platform::store::not_before;
+use platform::store::queries;
 use platform::store::{Store, StoreError};
-use platform::{breaker, guards, queries};
 
 /// Whether no sweep until then has work: no item and no inventory is due, and the breaker has no failure to evaluate.
 pub async fn is_idle<S: Store>(store: &S, policy: &Policy, until: Timestamp) -> Result<bool, StoreError> {
     if !queries::due(store, 1, until).await?.entries.is_empty() {
         return Ok(false);
     }
-    if guards::not_before(store, INVENTORY, until).await?.is_none() {
+    if not_before::load(store, INVENTORY, until).await?.is_none() {
         return Ok(false);
     }
     let known = breaker::load(store, until).await?;

@@ -11,11 +11,11 @@ use domain::state::State;
 use jiff::SignedDuration;
 use platform::engine::{ApplyResult, replacement};
 use platform::github::{FailedDelivery, GitHub, OpenPullRequest};
-use platform::guards;
 use platform::publish::queue_message::{QueueMessage, Task};
 use platform::publish::{Destination, OutboundMessage, Publisher};
-use platform::queries;
-use platform::schema;
+use platform::store::not_before;
+use platform::store::queries;
+use platform::store::schema;
 use platform::store::{Store, StoreError};
 use platform::sweep_summary::SweepSummary;
 use platform::transport::ApiError;
@@ -71,7 +71,7 @@ impl<S: Store, O: Publisher> Inventory<'_, S, O> {
         // A request for everything, or a new installation, does not wait until the next inventory is due.
         let waits_until_due = self.cx.is_scheduled();
         if self.cx.github.not_before().is_some()
-            || (waits_until_due && guards::not_before(self.cx.store(), INVENTORY, now).await?.is_some())
+            || (waits_until_due && not_before::load(self.cx.store(), INVENTORY, now).await?.is_some())
         {
             return Ok(());
         }
@@ -92,7 +92,7 @@ impl<S: Store, O: Publisher> Inventory<'_, S, O> {
             let sweeps = i64::from(settings.every_minutes) * i64::from(settings.inventory_every);
             // Half a minute earlier, so that the sweep of that minute runs it whichever second it starts in.
             let next = SignedDuration::from_mins(sweeps).saturating_sub(SignedDuration::from_secs(30));
-            guards::set_not_before(self.cx.store(), INVENTORY, saturating_after(now, next), now).await?;
+            not_before::set(self.cx.store(), INVENTORY, saturating_after(now, next), now).await?;
         }
         self.redeliver().await
     }
@@ -189,7 +189,7 @@ impl<S: Store, O: Publisher> Inventory<'_, S, O> {
     async fn request_redelivery(&mut self, delivery: &FailedDelivery) -> Result<(), StoreError> {
         let now = self.cx.now();
         let name = format!("redelivery-{}", delivery.guid);
-        if guards::not_before(self.cx.store(), &name, now).await?.is_some() {
+        if not_before::load(self.cx.store(), &name, now).await?.is_some() {
             return Ok(());
         }
         let Ok(repo) = REDELIVERY_GROUP.parse() else { return Ok(()) };
@@ -202,7 +202,7 @@ impl<S: Store, O: Publisher> Inventory<'_, S, O> {
         }
         self.summary.redelivered += 1;
         self.summary.count_failure(&delivery.event);
-        guards::set_not_before(self.cx.store(), &name, saturating_after(now, REDELIVERY_RETRY_AFTER), now).await
+        not_before::set(self.cx.store(), &name, saturating_after(now, REDELIVERY_RETRY_AFTER), now).await
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use domain::text::sweep as words;
 use jiff::{SignedDuration, Timestamp};
 use platform::publish::Publisher;
-use platform::schema;
+use platform::store::schema;
 use platform::store::{Key, RowUpdate, RowWrite, Store, StoreError, TTL, number, set_of};
 use platform::sweep_summary::SweepSummary;
 use serde_dynamo::Item;

@@ -11,11 +11,13 @@ use domain::text::sweep as words;
 use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use platform::engine::EngineError;
-use platform::guards::{self, LeaseResult, SlotResult};
 use platform::publish::Publisher;
-use platform::queries;
 use platform::reconcile_request::{self, StartOutcome, StartedRequest};
-use platform::schema;
+use platform::store::lease::LeaseResult;
+use platform::store::queries;
+use platform::store::schema;
+use platform::store::slot;
+use platform::store::slot::SlotResult;
 use platform::store::{Store, StoreError};
 use platform::sweep_summary::SweepSummary;
 use tracing::{info, warn};
@@ -184,12 +186,12 @@ impl<S: Store, O: Publisher> Reconciler<S, O> {
         };
         let (run, slot) = (pending.run.as_str(), repo_slot(repo));
         let full = |by: &str, until| Ok(Err(RequestOutcome::Deferred { by: by.to_owned(), until }));
-        if let SlotResult::Full { until } = guards::acquire_slot(store, &slot, PER_REPO, run, until, now).await? {
+        if let SlotResult::Full { until } = slot::acquire(store, &slot, PER_REPO, run, until, now).await? {
             return full("another request of the same repository", until);
         }
         let at_once = self.engine.policies().base().triggers.at_once;
-        if let SlotResult::Full { until } = guards::acquire_slot(store, ALL_REQUESTS, at_once, run, until, now).await? {
-            guards::release_slot(store, &slot, PER_REPO, run, now).await?;
+        if let SlotResult::Full { until } = slot::acquire(store, ALL_REQUESTS, at_once, run, until, now).await? {
+            slot::release(store, &slot, PER_REPO, run, now).await?;
             return full("the limit of concurrent requests", until);
         }
         Ok(Ok(HeldSlots::Slots(repo.clone(), pending.run.clone())))
@@ -205,7 +207,7 @@ impl<S: Store, O: Publisher> Reconciler<S, O> {
         };
         let at_once = self.engine.policies().base().triggers.at_once;
         for (name, slots) in [(ALL_REQUESTS.to_owned(), at_once), (repo_slot(&repo), PER_REPO)] {
-            if let Err(error) = guards::release_slot(store, &name, slots, run.as_str(), now).await {
+            if let Err(error) = slot::release(store, &name, slots, run.as_str(), now).await {
                 warn!(%run, %error, "cannot release request slot");
             }
         }

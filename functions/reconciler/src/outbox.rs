@@ -5,7 +5,7 @@ use domain::id::EffectId;
 use futures_util::future::join_all;
 use jiff::SignedDuration;
 use platform::publish::Publisher;
-use platform::schema;
+use platform::store::schema;
 use platform::store::{Condition, Store, StoreError};
 use platform::sweep_summary::SweepSummary;
 

@@ -14,11 +14,12 @@ use platform::clock::Clock;
 use platform::engine::Engine;
 use platform::engine::repo_registry::RepoRegistry;
 use platform::github::GitHub;
-use platform::guards::{self, LeaseResult};
 use platform::jenkins::Jenkins;
 use platform::publish::Publisher;
 use platform::reconcile_request::{self, EnqueueOutcome};
-use platform::schema;
+use platform::store::lease;
+use platform::store::lease::LeaseResult;
+use platform::store::schema;
 use platform::store::versioned::write_if;
 use platform::store::{Condition, RowWrite, Store, StoreError};
 use platform::sweep_summary::SweepSummary;
@@ -117,7 +118,7 @@ impl<S: Store, O: Publisher> Reconciler<S, O> {
             return Ok(SweepOutcome::Busy { by, until });
         }
         let Some(run) = self.open_run(trigger, deadline, now).await? else {
-            guards::release_lease(self.store(), LEASE, &trigger.holder, now).await?;
+            lease::release(self.store(), LEASE, &trigger.holder, now).await?;
             return Ok(SweepOutcome::DuplicateTrigger);
         };
         let cx = SweepContext::new(self, trigger, deadline);
@@ -165,11 +166,11 @@ impl<S: Store, O: Publisher> Reconciler<S, O> {
         deadline: Timestamp,
         now: Timestamp,
     ) -> Result<LeaseResult, StoreError> {
-        guards::acquire_lease(self.store(), LEASE, holder, deadline, now).await
+        lease::acquire(self.store(), LEASE, holder, deadline, now).await
     }
 
     pub(crate) async fn release_lease(&self, holder: &str) {
-        if let Err(error) = guards::release_lease(self.store(), LEASE, holder, self.clock.now()).await {
+        if let Err(error) = lease::release(self.store(), LEASE, holder, self.clock.now()).await {
             // The lease expires at the deadline.
             warn!(%error, "cannot release the sweep lease");
         }

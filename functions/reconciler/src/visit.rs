@@ -8,8 +8,8 @@ use domain::id::PrId;
 use domain::pull_request::PullRequest;
 use domain::state::Strategy;
 use platform::publish::Publisher;
-use platform::queries;
-use platform::schema;
+use platform::store::queries;
+use platform::store::schema;
 use platform::store::{Store, StoreError};
 use platform::sweep_summary::{SkipReason, SweepSummary};
 

@@ -26,8 +26,8 @@ use platform::engine::{ApplyResult, Engine, EngineError};
 use platform::hash::stable_id;
 use platform::publish::queue_message::QueueMessage;
 use platform::publish::{Destination, OutboundMessage, PublishError, Publisher};
-use platform::queries;
 use platform::reconcile_request;
+use platform::store::queries;
 use platform::store::{Key, Store, StoreError};
 
 /// Facts of one webhook that are applied immediately; a commit can be the head of many pull requests.

@@ -9,7 +9,7 @@ use axum::body::{Body, to_bytes};
 use domain::id::RunId;
 use fakes::FakePrId;
 use http::{Method, Request, StatusCode};
-use platform::schema;
+use platform::store::schema;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 

@@ -6,7 +6,7 @@ use domain::pull_request::PullRequest;
 use domain::state::{State, Substatus};
 use fakes::{FakePrId, PullState};
 use jiff::Timestamp;
-use platform::schema;
+use platform::store::schema;
 use platform::store::{Index, Query, QuerySource, Store};
 
 use crate::invariants::Invariant;

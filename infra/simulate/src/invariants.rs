@@ -10,7 +10,7 @@ use domain::state::State;
 use domain::text::Notice;
 use fakes::{AuditEntry, AuditedAction, FakePrId, Fakes};
 use jiff::Timestamp;
-use platform::schema;
+use platform::store::schema;
 use platform::store::{Index, Key, RowWrite, TTL, Table, VERSION, number_of, text_of};
 use serde_dynamo::{AttributeValue, Item};
 use serde_json::Value;

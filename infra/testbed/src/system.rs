@@ -22,7 +22,7 @@ use platform::engine::Engine;
 use platform::github::{Credentials, GitHub};
 use platform::jenkins::Jenkins;
 use platform::publish::queue_message::QueueMessage;
-use platform::queries;
+use platform::store::queries;
 use platform::sweep_summary::SweepSummary;
 use platform::telemetry::MetricLog;
 use platform::transport::Transport;

@@ -15,8 +15,8 @@ use futures_util::future::try_join_all;
 use jiff::Timestamp;
 use jiff::civil::Date;
 
-use crate::queries::{self, DayQuery};
-use crate::schema::{self, RepoIndexEntry};
+use crate::store::queries::{self, DayQuery};
+use crate::store::schema::{self, RepoIndexEntry};
 use crate::store::{Store, StoreError};
 
 /// Most entries counted per repository.

@@ -15,9 +15,10 @@ use domain::time::saturating_after;
 use jiff::{SignedDuration, Timestamp};
 use tracing::info;
 
-use crate::guards;
-use crate::queries::read;
-use crate::schema;
+use crate::store::counter;
+use crate::store::not_before;
+use crate::store::queries::read;
+use crate::store::schema;
 use crate::store::versioned::{Conflicts, write_all_if, write_if};
 use crate::store::{Condition, RowWrite, Store, StoreError};
 
@@ -104,7 +105,7 @@ pub async fn count_toward_limit<S: Store>(
     let Some(repo) = scope.repo() else { return Ok(None) };
     let (of_repo, of_org) = (settings_of(policies, scope).per_repo_per_day, policies.base().triggers.per_org_per_day);
     for (name, limit) in [(repo.as_str(), of_repo), (repo.owner(), of_org)] {
-        if guards::count_in_window(store, &format!("requests#{name}"), DAY, now).await? > i64::from(limit) {
+        if counter::count_in_window(store, &format!("requests#{name}"), DAY, now).await? > i64::from(limit) {
             return Ok(Some(words::too_many_requests(name, limit)));
         }
     }
@@ -154,7 +155,7 @@ async fn queue_writes<S: Store>(
         writes.extend(cancelled(store, policies, &replaced.run, words::superseded(&asked.run), now).await?);
     }
     if let Some(run) = &queued.cancel_running {
-        writes.push(guards::not_before_write(&cancel_name(run), saturating_after(now, CANCEL_RETENTION)));
+        writes.push(not_before::write(&cancel_name(run), saturating_after(now, CANCEL_RETENTION)));
     }
     Ok(writes)
 }
@@ -208,12 +209,12 @@ fn cancel_name(run: &RunId) -> String {
 
 /// Requests a sweep to stop at its next stage, claim or write.
 pub async fn request_cancel<S: Store>(store: &S, run: &RunId, now: Timestamp) -> Result<(), StoreError> {
-    guards::set_not_before(store, &cancel_name(run), saturating_after(now, CANCEL_RETENTION), now).await
+    not_before::set(store, &cancel_name(run), saturating_after(now, CANCEL_RETENTION), now).await
 }
 
 /// Whether a sweep was requested to stop.
 pub async fn is_cancel_requested<S: Store>(store: &S, run: &RunId, now: Timestamp) -> Result<bool, StoreError> {
-    Ok(guards::not_before(store, &cancel_name(run), now).await?.is_some())
+    Ok(not_before::load(store, &cancel_name(run), now).await?.is_some())
 }
 
 /// Cancels a run: a pending one is removed, a running one gets the cancel flag, a finished one is unchanged.

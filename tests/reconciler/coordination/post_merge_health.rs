@@ -162,11 +162,11 @@ async fn observe_mode_opens_no_outage_issue() {
 async fn outage_issue_is_deferred_while_paused() {
     let testbed = Testbed::new(with_ops(), CONFIG);
     open_and_merge(&testbed).await;
-    platform::guards::pause(&testbed.store, "maria", testbed.now(), testbed.now()).await.unwrap();
+    platform::store::pause::pause(&testbed.store, "maria", testbed.now(), testbed.now()).await.unwrap();
     set_unhealthy(&testbed, 500);
     testbed.pass(10).await;
     assert_eq!(testbed.with(|fakes| suture_issues(fakes)).len(), 0);
-    platform::guards::unpause(&testbed.store, testbed.now(), testbed.now()).await.unwrap();
+    platform::store::pause::unpause(&testbed.store, testbed.now(), testbed.now()).await.unwrap();
     testbed.pass(3).await;
     assert_eq!(testbed.with(|fakes| suture_issues(fakes)).len(), 1);
 }

@@ -8,9 +8,10 @@ use domain::event::{Actor, Fact, FactKind, RemedyUpdate};
 use domain::id::{CommandId, EventId, PrId, RunId};
 use domain::run::{Initiator, Run, RunError, RunKind, RunState, TransitionContext};
 use platform::publish::{OutboundMessage, Publisher};
+use platform::reconcile_request;
+use platform::store::schema;
 use platform::store::versioned::write_if;
 use platform::store::{Condition, RowWrite, Store};
-use platform::{reconcile_request, schema};
 
 use crate::api_keys::ApiCaller;
 use crate::query::{AdminApi, AdminError};

@@ -5,9 +5,9 @@ use domain::command::{Command, CommandMessage, CommandRequester, CommandSource, 
 use domain::decide;
 use domain::id::{CommandId, PrId, RunId};
 use jiff::Timestamp;
-use platform::guards;
 use platform::publish::{OutboundMessage, Publisher};
 use platform::store::Store;
+use platform::store::pause;
 
 use crate::api_keys::ApiCaller;
 use crate::query::{AdminApi, AdminError};
@@ -52,7 +52,7 @@ impl<S: Store, O: Publisher> AdminApi<S, O> {
         decide::is_possible(command, &record, policy)
             .map_err(|why| AdminError::Conflict { code: "COMMAND_NOT_POSSIBLE", why })?;
         let starts_run = command.strategy().is_some() || command == Command::Cancel;
-        if starts_run && let Some(by) = guards::paused_by(self.store(), self.now()).await? {
+        if starts_run && let Some(by) = pause::paused_by(self.store(), self.now()).await? {
             let why = format!("Suture is paused by {by}: POST /api/unpause resumes it");
             return Err(AdminError::Conflict { code: "PAUSED", why });
         }

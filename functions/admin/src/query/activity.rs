@@ -21,8 +21,8 @@ use super::{AdminApi, AdminError, locked};
 use crate::api_keys::ApiCaller;
 use platform::overview::{DayActivity, DayCounts, read_day};
 use platform::publish::Publisher;
-use platform::queries::{self, DayQuery};
-use platform::schema;
+use platform::store::queries::{self, DayQuery};
+use platform::store::schema;
 use platform::store::{Store, StoreError};
 
 const DAYS: i64 = 14;

@@ -13,8 +13,8 @@ use super::{AdminApi, AdminError};
 use crate::api_keys::ApiCaller;
 use platform::jenkins::build_of;
 use platform::publish::Publisher;
-use platform::queries;
 use platform::store::Store;
+use platform::store::queries;
 
 /// The diagnosis, and the inputs it is based on.
 #[derive(Debug, Clone, PartialEq)]

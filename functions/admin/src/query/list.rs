@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use super::{AdminApi, AdminError};
 use crate::api_keys::ApiCaller;
 use platform::publish::Publisher;
-use platform::queries;
-use platform::schema::{self, RepoIndexEntry};
+use platform::store::queries;
+use platform::store::schema::{self, RepoIndexEntry};
 use platform::store::{Cursor, Key, Store};
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -25,7 +25,7 @@ use platform::github::GitHub;
 use platform::jenkins::Jenkins;
 use platform::overview::{DayActivity, OverviewCounts};
 use platform::publish::{PublishError, Publisher};
-use platform::queries;
+use platform::store::queries;
 use platform::store::{Store, StoreError};
 
 pub use self::activity::{ActivityHistory, InsightPeriod, StateDwellTime};

@@ -8,8 +8,8 @@ use domain::run::Run;
 use super::{AdminApi, AdminError, locked};
 use crate::api_keys::ApiCaller;
 use platform::publish::Publisher;
-use platform::queries;
-use platform::schema;
+use platform::store::queries;
+use platform::store::schema;
 use platform::store::{Key, Store};
 
 /// How many of the newest events are shown.

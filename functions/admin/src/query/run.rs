@@ -3,8 +3,9 @@
 use domain::id::{PrId, RunId};
 use domain::run::Run;
 use platform::publish::Publisher;
+use platform::store::queries;
+use platform::store::schema;
 use platform::store::{Cursor, Store};
-use platform::{queries, schema};
 
 use super::{AdminApi, AdminError};
 use crate::api_keys::ApiCaller;

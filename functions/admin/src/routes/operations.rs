@@ -13,7 +13,8 @@ use domain::id::RunId;
 use jiff::{SignedDuration, Timestamp};
 use platform::publish::Publisher;
 use platform::store::Store;
-use platform::{breaker as breakers, guards};
+use platform::store::breaker as breakers;
+use platform::store::pause;
 use serde::{Deserialize, Serialize};
 use utoipa::openapi::schema::{Object, ObjectBuilder, Type};
 use utoipa::{IntoParams, ToSchema};
@@ -212,7 +213,7 @@ pub(crate) async fn pause<S: Store + 'static, O: Publisher + 'static>(
     };
     request
         .run_once(&admin, &caller, StatusCode::OK, async |identity| {
-            let by = guards::pause(admin.api.engine().store(), &by, identity.at, admin.api.now()).await?;
+            let by = pause::pause(admin.api.engine().store(), &by, identity.at, admin.api.now()).await?;
             Ok(PauseState { paused: by.map(|by| PauseView { by }) })
         })
         .await
@@ -230,7 +231,7 @@ pub(crate) async fn unpause<S: Store + 'static, O: Publisher + 'static>(
 ) -> Result<Response, ApiProblem> {
     request
         .run_once(&admin, &caller, StatusCode::OK, async |identity| {
-            let by = guards::unpause(admin.api.engine().store(), identity.at, admin.api.now()).await?;
+            let by = pause::unpause(admin.api.engine().store(), identity.at, admin.api.now()).await?;
             Ok(PauseState { paused: by.map(|by| PauseView { by }) })
         })
         .await

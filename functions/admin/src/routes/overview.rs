@@ -8,8 +8,11 @@ use axum::extract::State;
 use domain::reconcile_request::{ReconcileRequest, ReconcileScope};
 use platform::publish::Publisher;
 use platform::publish::dead_letters::DeadLetterQueue;
+use platform::store::breaker;
+use platform::store::pause;
+use platform::store::queries;
 use platform::store::{Store, StoreError};
-use platform::{breaker, guards, queries, sweep_summary};
+use platform::sweep_summary;
 
 use crate::Admin;
 use crate::auth::Viewer;
@@ -33,7 +36,7 @@ pub(crate) async fn overview<S: Store + 'static, O: Publisher + 'static>(
     let (store, now) = (api.engine().store(), api.now());
     let counted = async { Ok::<_, ApiProblem>(api.overview_counts().await?) };
     let history = async { Ok(api.history(&caller).await?) };
-    let paused = async { Ok(guards::paused_by(store, now).await?) };
+    let paused = async { Ok(pause::paused_by(store, now).await?) };
     let breaker = async { Ok(read_breaker(&admin).await?) };
     let sweep = async { Ok(last_sweep(&admin, &caller).await?) };
     let (counted, history, paused, breaker, last_sweep, dlq) =

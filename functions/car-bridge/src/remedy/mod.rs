@@ -16,8 +16,8 @@ use crate::dispatch::{CarBridge, RetryableError};
 use crate::run_executor::{RunContext, step};
 use platform::github::BranchUpdate;
 use platform::publish::{Destination, OutboundMessage, Publisher};
-use platform::queries;
 use platform::store::Store;
+use platform::store::queries;
 use platform::transport::ApiError;
 
 /// Why a remedy stops.

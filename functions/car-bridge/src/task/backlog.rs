@@ -9,17 +9,17 @@ use domain::id::{PrId, RepoName};
 
 use crate::dispatch::{CarBridge, MessageOutcome, RetryableError};
 use platform::github::{GitHubIssue, IssueChange};
-use platform::guards;
 use platform::publish::queue_message::{IssueUpdate, PullRequestRequest};
 use platform::publish::{Destination, OutboundMessage, Publisher};
-use platform::queries;
 use platform::store::Store;
+use platform::store::pause;
+use platform::store::queries;
 use platform::transport::ApiError;
 
 impl<S: Store, O: Publisher> CarBridge<S, O> {
     /// Why an issue must not be changed now, if so. The next backlog pass decides again.
     async fn skip_reason(&self, issue: &GitHubIssue) -> Result<Option<String>, RetryableError> {
-        if let Some(by) = guards::paused_by(self.engine.store(), self.now()).await? {
+        if let Some(by) = pause::paused_by(self.engine.store(), self.now()).await? {
             return Ok(Some(format!("paused by {by}")));
         }
         Ok(if !issue.is_open() {

@@ -9,11 +9,12 @@ use tracing::warn;
 use crate::dispatch::{CarBridge, MessageOutcome, RetryableError, WORKER_LEASE};
 use crate::task::{date_of, dated_text};
 use platform::github::{GitHubIssue, IssueChange};
-use platform::guards::{self, LeaseResult};
-use platform::managed_issue::{self, ManagedIssueRow};
 use platform::publish::Publisher;
 use platform::publish::queue_message::{ManagedIssue, Task};
 use platform::store::Store;
+use platform::store::lease;
+use platform::store::lease::LeaseResult;
+use platform::store::managed_issue::{self, ManagedIssueRow};
 use platform::transport::ApiError;
 
 /// GitHub's limit for a body, less the date and the key.
@@ -41,12 +42,12 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         let until = now.saturating_add(WORKER_LEASE).unwrap_or(now);
         let worker = self.worker(id);
         if let LeaseResult::HeldByOther { until, .. } =
-            guards::acquire_lease(self.engine.store(), &name, &worker, until, now).await?
+            lease::acquire(self.engine.store(), &name, &worker, until, now).await?
         {
             return self.defer(id, task, until, "another worker holds the lease").await;
         }
         let done = self.write_issue(repo, issue).await;
-        guards::release_lease(self.engine.store(), &name, &worker, self.now()).await?;
+        lease::release(self.engine.store(), &name, &worker, self.now()).await?;
         done
     }
 

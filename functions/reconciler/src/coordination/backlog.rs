@@ -20,10 +20,10 @@ use super::{CoordinationError, CoordinationErrors, Coordinator};
 use crate::context::saturating_after;
 use crate::limits::rate_budget::WorkKind;
 use platform::github;
-use platform::guards;
 use platform::publish::Publisher;
 use platform::publish::queue_message::{IssueUpdate, PullRequestRequest, Task};
-use platform::queries;
+use platform::store::not_before;
+use platform::store::queries;
 use platform::store::versioned::{self, Versioned};
 use platform::store::{Key, Store, StoreError};
 use platform::transport::ApiError;
@@ -45,7 +45,7 @@ impl<S: Store, O: Publisher> Coordinator<'_, S, O> {
     ) -> Result<(), CoordinationError> {
         let repos = self.backlog_repos().await?;
         let now = self.cx.now();
-        if repos.is_empty() || guards::not_before(self.cx.store(), NEXT_PASS, now).await?.is_some() {
+        if repos.is_empty() || not_before::load(self.cx.store(), NEXT_PASS, now).await?.is_some() {
             return Ok(());
         }
         if self.is_scarce(WorkKind::Build, "backlog", summary) {
@@ -73,7 +73,7 @@ impl<S: Store, O: Publisher> Coordinator<'_, S, O> {
         let every = repos.iter().map(|repo| policies.for_repo(repo).backlog.every_minutes).min().unwrap_or(1);
         // Half a minute earlier, so that the sweep of that minute runs it whichever second it starts in.
         let next = SignedDuration::from_mins(every.into()).saturating_sub(SignedDuration::from_secs(30));
-        Ok(guards::set_not_before(self.cx.store(), NEXT_PASS, saturating_after(now, next), now).await?)
+        Ok(not_before::set(self.cx.store(), NEXT_PASS, saturating_after(now, next), now).await?)
     }
 
     /// The repositories with an enabled backlog in act mode: registered ones, and those named in the configuration.

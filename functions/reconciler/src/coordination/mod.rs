@@ -13,9 +13,9 @@ use domain::breaker::BreakerState;
 use domain::id::RepoName;
 use domain::policy::{Mode, Policies};
 use platform::engine::EngineError;
-use platform::guards;
 use platform::publish::queue_message::{QueueMessage, Task};
 use platform::publish::{Destination, OutboundMessage, PublishError, Publisher};
+use platform::store::pause;
 use platform::store::{Store, StoreError};
 use platform::sweep_summary::{CoordinationSummary, SweepSummary};
 use platform::transport::{ApiError, Transport};
@@ -81,7 +81,7 @@ impl<S: Store, O: Publisher> Coordinator<'_, S, O> {
     /// Runs all steps in order. The status issue comes last, and is skipped only if the deadline is near.
     async fn coordinate(&self) -> (CoordinationSummary, CoordinationErrors) {
         let (mut summary, mut failed) = (CoordinationSummary::default(), CoordinationErrors::new());
-        match guards::paused_by(self.cx.store(), self.cx.now()).await {
+        match pause::paused_by(self.cx.store(), self.cx.now()).await {
             Ok(by) => self.deliver_effect(by.is_none(), &mut summary, &mut failed).await,
             // Suture may be paused: without knowing, no step but the status issue runs.
             Err(error) => failed.push(("pause", error.to_string())),

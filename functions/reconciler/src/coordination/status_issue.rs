@@ -17,12 +17,12 @@ use platform::sweep_summary::CoordinationSummary;
 use super::{CoordinationError, Coordinator, backlog};
 use crate::context::saturating_after;
 use crate::limits::rate_budget::WorkKind;
-use platform::breaker;
-use platform::guards;
 use platform::hash::stable_id;
 use platform::overview::{self, OverviewCounts};
 use platform::publish::Publisher;
 use platform::publish::queue_message::{ManagedIssue, Task};
+use platform::store::breaker;
+use platform::store::pause;
 use platform::store::versioned::{self, Versioned};
 use platform::store::{Key, Store};
 
@@ -170,7 +170,7 @@ impl<S: Store, O: Publisher> Coordinator<'_, S, O> {
             needs_person: counts.needing_person(covered).iter().map(waiting).collect(),
             today,
             breaker: breaker::load(store, now).await?.state.name().to_owned(),
-            paused: guards::paused_by(store, now).await?,
+            paused: pause::paused_by(store, now).await?,
             backlog: self.issues(status_issue).await?,
             outages: self.outages(status_issue).await?,
         })

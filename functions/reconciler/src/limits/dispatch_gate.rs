@@ -5,9 +5,10 @@ use domain::breaker::{Breaker, BreakerState, SKIPPED_LOG};
 use domain::text::sweep as words;
 use jiff::{SignedDuration, Timestamp};
 use platform::publish::{Destination, OutboundMessage, Publisher};
+use platform::store::breaker as breakers;
+use platform::store::pause;
 use platform::store::{COUNT, Condition, Key, RowWrite, Store, StoreError, number, number_of};
 use platform::sweep_summary::{SkipReason, SweepSummary};
-use platform::{breaker as breakers, guards};
 use serde_dynamo::Item;
 use tracing::{info, warn};
 
@@ -46,7 +47,7 @@ pub(crate) async fn check(
         info!(run = %cx.trigger.run, "{SKIPPED_LOG}");
         gate = Some(Deferral { skip: SkipReason::Breaker, why: SKIPPED_LOG.to_owned(), until });
     }
-    if let Some(by) = guards::paused_by(cx.store(), now).await? {
+    if let Some(by) = pause::paused_by(cx.store(), now).await? {
         let why = format!("Suture is paused by {by}");
         gate = Some(Deferral { skip: SkipReason::Paused, why, until: Some(saturating_after(now, PAUSED_RETRY_AFTER)) });
     }

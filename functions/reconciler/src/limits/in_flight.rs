@@ -8,7 +8,7 @@ use domain::id::RunId;
 use domain::run::RunState;
 use jiff::Timestamp;
 
-use platform::queries;
+use platform::store::queries;
 use platform::store::{Key, RowUpdate, RowWrite, Store, StoreError, set_of};
 
 const RUNS: &str = "runs";

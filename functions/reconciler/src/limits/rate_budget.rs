@@ -17,8 +17,8 @@
 use domain::state::Strategy;
 use jiff::Timestamp;
 use platform::github::{RateLimit, RateLimits};
-use platform::guards;
 use platform::publish::Publisher;
+use platform::store::not_before;
 use platform::store::{Store, StoreError};
 
 use crate::context::SweepContext;
@@ -92,7 +92,7 @@ pub(crate) fn points(before: &RateLimits, after: &RateLimits) -> u64 {
 
 /// Applies the rate-limit pause that another function has stored.
 pub(crate) async fn load_rate_limit(cx: &SweepContext<'_, impl Store, impl Publisher>) -> Result<(), StoreError> {
-    if let Some(until) = guards::not_before(cx.store(), GITHUB, cx.now()).await? {
+    if let Some(until) = not_before::load(cx.store(), GITHUB, cx.now()).await? {
         cx.github.set_not_before(until);
     }
     Ok(())
@@ -101,7 +101,7 @@ pub(crate) async fn load_rate_limit(cx: &SweepContext<'_, impl Store, impl Publi
 /// Stores our rate-limit pause for the other functions.
 pub(crate) async fn store_rate_limit(cx: &SweepContext<'_, impl Store, impl Publisher>) -> Result<(), StoreError> {
     match cx.github.not_before() {
-        Some(until) => guards::set_not_before(cx.store(), GITHUB, until, cx.now()).await,
+        Some(until) => not_before::set(cx.store(), GITHUB, until, cx.now()).await,
         None => Ok(()),
     }
 }

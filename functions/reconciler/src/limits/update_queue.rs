@@ -10,7 +10,7 @@ use domain::pull_request::PullRequest;
 use domain::state::{State, Strategy};
 use jiff::SignedDuration;
 use platform::publish::Publisher;
-use platform::queries;
+use platform::store::queries;
 use platform::store::{Store, StoreError};
 use platform::sweep_summary::SkipReason;
 use tokio::sync::Mutex;

@@ -15,7 +15,7 @@ use fakes::{
 };
 use jiff::{SignedDuration, Timestamp};
 use platform::clock::Clock;
-use platform::queries;
+use platform::store::queries;
 use platform::store::{Store, StoreError};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;

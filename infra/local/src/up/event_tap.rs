@@ -5,8 +5,8 @@ use std::sync::Arc;
 use domain::event::Event;
 use domain::run::Run;
 use jiff::Timestamp;
-use platform::schema;
 use platform::store::dynamo::DynamoStore;
+use platform::store::schema;
 use platform::store::{Key, Page, Query, RowWrite, Store, StoreError, Table, UsageMeter};
 use serde_dynamo::Item;
 

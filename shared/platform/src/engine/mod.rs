@@ -21,8 +21,8 @@ use tokio::time::{Instant, timeout};
 use tracing::{error, warn};
 
 use crate::publish::{OutboundMessage, Publisher};
-use crate::queries;
-use crate::schema::{self, RunWrite};
+use crate::store::queries;
+use crate::store::schema::{self, RunWrite};
 use crate::store::{Condition, ConditionFailed, MAX_WRITES, RowWrite, Store, StoreError};
 
 /// Write conflicts are retried for this long; then the caller defers the fact to the queue.

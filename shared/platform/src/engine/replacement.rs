@@ -9,8 +9,8 @@ use jiff::Timestamp;
 
 use crate::engine::{ApplyResult, Engine, EngineError};
 use crate::publish::Publisher;
-use crate::queries;
 use crate::store::Store;
+use crate::store::queries;
 
 /// Links replacements after a fact was applied, from either side.
 pub async fn link_after<S: Store, O: Publisher>(

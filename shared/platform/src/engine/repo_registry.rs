@@ -9,8 +9,8 @@ use jiff::Timestamp;
 use tracing::warn;
 
 use crate::engine::ApplyResult;
-use crate::schema;
 use crate::store::Store;
+use crate::store::schema;
 
 /// The version of a new record.
 const FIRST_VERSION: u64 = 1;

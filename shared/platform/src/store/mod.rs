@@ -1,7 +1,16 @@
 //! The store interface on two tables: read a row, write rows in a transaction, count, query an index. All persistence is built on it, so
 //! that it works the same on DynamoDB and on the in-memory store of `infra/testbed`. The item layout is in `schema`.
 
+pub mod breaker;
+pub mod counter;
 pub mod dynamo;
+pub mod lease;
+pub mod managed_issue;
+pub mod not_before;
+pub mod pause;
+pub mod queries;
+pub mod schema;
+pub mod slot;
 pub mod versioned;
 
 use std::collections::{BTreeMap, BTreeSet};

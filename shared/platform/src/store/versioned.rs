@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{Condition, Key, RowWrite, Store, StoreError, TTL, VERSION, number, number_of};
-use crate::schema;
+use crate::store::schema;
 
 /// Attempts before a write conflict becomes an error.
 const MAX_ATTEMPTS: u32 = 8;

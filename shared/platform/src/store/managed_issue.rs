@@ -5,7 +5,7 @@ use domain::time::saturating_after;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::queries;
+use crate::store::queries;
 use crate::store::{Key, Store, StoreError, versioned};
 
 /// Retention after the last use; afterwards the issue is searched on GitHub again.

@@ -11,7 +11,7 @@ use domain::time::saturating_after;
 use jiff::{SignedDuration, Timestamp};
 use serde_dynamo::Item;
 
-use crate::schema;
+use crate::store::schema;
 use crate::store::versioned::{self, Versioned};
 use crate::store::{Key, RowUpdate, RowWrite, Store, StoreError, TTL, number, set_of};
 

@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_dynamo::Item;
 use tracing::error;
 
-use crate::schema::{self, DueEntry, RepoIndexEntry};
+use crate::store::schema::{self, DueEntry, RepoIndexEntry};
 use crate::store::{Cursor, Index, Key, Page, Query, QuerySource, Store, StoreError};
 
 /// One page of results.
