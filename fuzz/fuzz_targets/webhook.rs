@@ -17,7 +17,7 @@ use webhook::signature::{SenderSecrets, sign};
 
 static POLICIES: LazyLock<Policies> = LazyLock::new(|| {
     Policies::parse(
-        "mode = 'act'\nours.branch_prefixes = ['c']\napprover_bot.logins = ['a']\nautomerge_bot.logins = ['a']",
+        "mode = 'act'\nmanaged.branch_prefixes = ['c']\napprover_bot.logins = ['a']\nautomerge_bot.logins = ['a']",
     )
     .expect("valid configuration")
 });

@@ -143,7 +143,7 @@ async fn status_issue_shows_the_overview_counts() {
     testbed.pass(3).await;
     testbed.fakes().person_merges(&pr, "maria");
     testbed.pass(40).await;
-    let sweep = sweep(&testbed, "mode = \"act\"\nstatus.repo = 'acme/payments'");
+    let sweep = sweep(&testbed, "mode = \"act\"\nstatus_issue.repo = 'acme/payments'");
     let trigger = SweepTrigger::scheduled("sweep", testbed.now(), "here");
     let SweepOutcome::Done(summary) =
         sweep.sweep(&trigger, testbed.now() + SignedDuration::from_mins(5)).await.unwrap()

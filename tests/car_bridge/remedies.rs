@@ -79,10 +79,12 @@ async fn bot_is_retriggered_once_despite_redelivery() {
 
 #[tokio::test]
 async fn bot_is_retriggered_by_label_or_comment() {
-    for (wake, with, action) in
+    for (via, target, action) in
         [("label", "wake-up", AuditedAction::LabelAdded), ("comment", "/policy check", AuditedAction::CommentCreated)]
     {
-        let config = format!("mode = \"act\"\nwake.approver_bot = \"{wake}\"\nwake.approver_bot_with = \"{with}\"");
+        let config = format!(
+            "mode = \"act\"\nretrigger.approver_bot.via = \"{via}\"\nretrigger.approver_bot.target = \"{target}\""
+        );
         let testbed = Testbed::configured(&config, |settings| {
             for listening in &mut settings.listening {
                 (listening.labels, listening.comments) = (true, true);
@@ -91,16 +93,16 @@ async fn bot_is_retriggered_by_label_or_comment() {
         let pr = stuck_pr(&testbed, Fault::ApproverAsleep, 120).await;
         tests::claim_in(&testbed, &pr, "run-1").await;
         let handled = testbed.handle_messages().await;
-        assert!(matches!(&handled[..], [Ok(MessageOutcome::Done(_))]), "{wake}: {handled:?}");
+        assert!(matches!(&handled[..], [Ok(MessageOutcome::Done(_))]), "{via}: {handled:?}");
         let done = testbed
             .fakes()
             .audit()
             .iter()
-            .filter(|effect| effect.action == action && effect.detail.contains(with))
+            .filter(|effect| effect.action == action && effect.detail.contains(target))
             .count();
-        assert_eq!(done, 1, "{wake}");
+        assert_eq!(done, 1, "{via}");
         testbed.pass(120).await;
-        assert_eq!(testbed.record(&pr).await.state, State::Merged, "{wake}");
+        assert_eq!(testbed.record(&pr).await.state, State::Merged, "{via}");
     }
 }
 

@@ -117,7 +117,7 @@ async fn hold_and_resume_set_and_clear_the_hold_flag() {
 
 #[tokio::test]
 async fn run_requiring_approval_waits_for_approve() {
-    let testbed = Testbed::configured("mode = \"act\"\npolicy.approval_required = [\"rebuild\"]", |_| {});
+    let testbed = Testbed::configured("mode = \"act\"\nrules.approval_required = [\"rebuild\"]", |_| {});
     let pr = stuck_pr(&testbed, Fault::JenkinsDeaf, 10).await;
     tests::claim_in(&testbed, &pr, "run-1").await;
     let handled = testbed.handle_messages().await;

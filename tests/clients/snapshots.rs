@@ -294,7 +294,7 @@ async fn inventory_lists_open_pull_requests_with_authors() {
     assert_eq!(listed.len(), 130);
     let bots = listed.iter().filter(|one| one.author == "codegenie[bot]").count();
     assert_eq!(bots, 117);
-    assert!(listed.iter().all(|one| one.is_ours(policies.base())), "all are managed by branch or label");
+    assert!(listed.iter().all(|one| one.is_managed(policies.base())), "all are managed by branch or label");
     let first = &listed[0];
     let pr = fakes::FakePrId { repo: "acme/payments".to_owned(), number: first.id.number };
     assert_eq!(first.described.head, head(&testbed, &pr));

@@ -116,14 +116,14 @@ async fn unknown_issue_repository_fails() {
     let (_fakes, serving) = serve_fakes(settings.clone()).await;
     let folder = Folder::new();
     let config = folder.path().join("suture.toml");
-    let text = "status.repo = \"acme/payments\"\nsentinel.issue_repo = \"acme/paymnets\"";
+    let text = "status_issue.repo = \"acme/payments\"\npost_merge_health.issue_repo = \"acme/paymnets\"";
     std::fs::write(&config, text).expect("a file");
     let mut command = doctor_command(&serving, &settings);
     command.arg("--config").arg(&config);
     let (code, output) = run_to_end(command).await;
     assert_eq!(code, Some(1), "{output}");
-    assert!(line(&output, "status.repo").starts_with("ok"), "{output}");
-    let wrong = line(&output, "sentinel.issue_repo");
+    assert!(line(&output, "status_issue.repo").starts_with("ok"), "{output}");
+    let wrong = line(&output, "post_merge_health.issue_repo");
     assert!(
         wrong.starts_with("FAIL") && wrong.contains("`acme/paymnets`") && wrong.contains("check the name"),
         "{output}"

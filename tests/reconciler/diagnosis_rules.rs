@@ -332,7 +332,7 @@ async fn rule_10_takes_no_action_within_normal_time(backend: Backend) {
 }
 
 async fn rule_11_escalates_when_no_rule_matches(backend: Backend) {
-    let testbed = backend.testbed(FakeSettings::default(), "policy.extended_rules = false").await;
+    let testbed = backend.testbed(FakeSettings::default(), "rules.extended = false").await;
     let pr = testbed.open();
     testbed.with(|fakes| fakes.force(Fault::JenkinsDeaf, &pr));
     assert!(testbed.until(30, async |testbed| testbed.state(&pr).await == Some(State::NeedsIntervention)).await);

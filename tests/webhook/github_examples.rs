@@ -14,7 +14,7 @@ use crate::harness::{Delivery, Harness};
 /// Makes the author of the examples a managed author and an approver, so that most payloads are processed.
 pub(crate) const CONFIG: &str = r"
 mode = 'act'
-ours.authors = ['Codertocat']
+managed.authors = ['Codertocat']
 approver_bot.logins = ['Codertocat']
 limits.webhooks_per_minute_per_repo = 10000
 ";

@@ -373,7 +373,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
     async fn await_approval(&self, run: Run, holder: &str) -> Result<MessageOutcome, RetryableError> {
         let now = self.now();
         let loaded = run.version;
-        let context = || TransitionContext::new(Initiator::Policy, now).because("policy.approval_required");
+        let context = || TransitionContext::new(Initiator::Policy, now).because("rules.approval_required");
         let until = saturating_after(now, WORKER_LEASE);
         let awaiting = run
             .acquire_lease(holder, now, until)
@@ -445,7 +445,7 @@ fn is_human(run: &Run) -> bool {
 fn needs_approval(run: &Run, policy: &Policy) -> bool {
     match run.kind {
         RunKind::Remedy(strategy) => {
-            run.trigger == RunTrigger::Reconciler && policy.policy.approval_required.contains(&strategy)
+            run.trigger == RunTrigger::Reconciler && policy.rules.approval_required.contains(&strategy)
         }
         RunKind::Abandon | RunKind::Sweep => false,
     }

@@ -29,11 +29,6 @@ pub(crate) struct BuildLogFindings {
     pub(crate) jenkins_unavailable: bool,
 }
 
-/// Whether Jenkins reports this check: a build log does not explain the checks of other tools.
-fn is_jenkins(check: &CheckReport) -> bool {
-    check.name.to_ascii_lowercase().contains("jenkins")
-}
-
 /// Reads the log of a build whose failure is not classified as transient yet.
 pub(crate) async fn classify_by_log(
     cx: &SweepContext<'_, impl Store, impl Publisher>,
@@ -44,8 +39,13 @@ pub(crate) async fn classify_by_log(
     let Some(jenkins) = cx.jenkins.filter(|_| unexplained && record.active_run.is_none()) else {
         return Ok(BuildLogFindings { record, jenkins_unavailable: false });
     };
-    let failed: Vec<CheckReport> =
-        record.signals.failed_checks(record.required(policy)).filter(|check| is_jenkins(check)).cloned().collect();
+    // A build log does not explain the checks of other tools.
+    let failed: Vec<CheckReport> = record
+        .signals
+        .failed_checks(record.required(policy))
+        .filter(|check| policy.checks.is_jenkins(&check.name))
+        .cloned()
+        .collect();
     if failed.is_empty() {
         return Ok(BuildLogFindings { record, jenkins_unavailable: false });
     }

@@ -121,7 +121,7 @@ impl<S: Store, O: Publisher> Inventory<'_, S, O> {
     /// Creates a record for each managed open pull request that has none or is recorded as closed.
     async fn adopt(&mut self, repo: &RepoName, listed: Vec<OpenPullRequest>) -> Result<u32, StoreError> {
         let policy = self.cx.policies().for_repo(repo);
-        let managed: Vec<OpenPullRequest> = listed.into_iter().filter(|pull| pull.is_ours(policy)).collect();
+        let managed: Vec<OpenPullRequest> = listed.into_iter().filter(|pull| pull.is_managed(policy)).collect();
         if managed.is_empty() {
             return Ok(0);
         }

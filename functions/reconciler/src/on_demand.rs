@@ -75,7 +75,7 @@ impl<S: Store, O: Publisher> Reconciler<S, O> {
             cx.stage_failed("requests", &error, summary);
             Vec::new()
         });
-        let at_once = usize::try_from(cx.policies().base().triggers.at_once).unwrap_or(1).max(1);
+        let at_once = usize::try_from(cx.policies().base().triggers.max_concurrent).unwrap_or(1).max(1);
         while !rest.is_empty() && cx.should_continue(summary).await {
             let (round, later) = next_round(rest, at_once);
             rest = later;
@@ -189,7 +189,7 @@ impl<S: Store, O: Publisher> Reconciler<S, O> {
         if let SlotResult::Full { until } = slot::acquire(store, &slot, PER_REPO, run, until, now).await? {
             return full("another request of the same repository", until);
         }
-        let at_once = self.engine.policies().base().triggers.at_once;
+        let at_once = self.engine.policies().base().triggers.max_concurrent;
         if let SlotResult::Full { until } = slot::acquire(store, ALL_REQUESTS, at_once, run, until, now).await? {
             slot::release(store, &slot, PER_REPO, run, now).await?;
             return full("the limit of concurrent requests", until);
@@ -205,7 +205,7 @@ impl<S: Store, O: Publisher> Reconciler<S, O> {
             HeldSlots::Lease(holder) => return self.release_lease(&holder).await,
             HeldSlots::Slots(repo, run) => (repo, run),
         };
-        let at_once = self.engine.policies().base().triggers.at_once;
+        let at_once = self.engine.policies().base().triggers.max_concurrent;
         for (name, slots) in [(ALL_REQUESTS.to_owned(), at_once), (repo_slot(&repo), PER_REPO)] {
             if let Err(error) = slot::release(store, &name, slots, run.as_str(), now).await {
                 warn!(%run, %error, "cannot release request slot");

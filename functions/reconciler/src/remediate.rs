@@ -184,7 +184,7 @@ impl<S: Store, O: Publisher> Remediation<'_, S, O> {
     ) -> Result<(Diagnosis, Option<Vulnerability>), StoreError> {
         let now = self.cx.now();
         let busy = record.active_run.is_some();
-        if record.state == State::ChecksRunning && !busy && policy.policy.extended_rules {
+        if record.state == State::ChecksRunning && !busy && policy.rules.extended {
             live.build = match self.cx.jenkins {
                 Some(jenkins) => Some(build_of(jenkins, record, policy).await),
                 None => None,

@@ -126,8 +126,7 @@ fn head(notification: &JenkinsNotification<'_>, build: &JenkinsBuild<'_>) -> Opt
 
 /// The status context that GitHub shows for the same build, so that both reports update one check.
 fn context<'a>(notification: &'a JenkinsNotification<'_>, policy: &'a Policy) -> &'a str {
-    let jenkins = |name: &&String| name.to_ascii_lowercase().contains("jenkins");
-    let required = || policy.checks.required.iter().find(jenkins).map(String::as_str);
+    let required = || policy.checks.required.iter().find(|name| policy.checks.is_jenkins(name)).map(String::as_str);
     notification.context.0.as_deref().filter(|context| !context.is_empty()).or_else(required).unwrap_or(CONTEXT)
 }
 

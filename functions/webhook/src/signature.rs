@@ -25,7 +25,7 @@ pub enum SignatureError {
     /// What it says is not `sha256=` and 64 hexadecimal digits.
     #[error("its signature is not `sha256=` and 64 hexadecimal digits")]
     Unreadable,
-    /// No secret of ours made it.
+    /// It was not made with any of the configured secrets.
     #[error("its signature fits neither the current nor the previous secret")]
     Wrong,
 }

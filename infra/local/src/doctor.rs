@@ -163,7 +163,10 @@ async fn github(
 /// sweep.
 async fn issue_repos(findings: &mut DoctorReport, github: &GitHub, policies: &Policies) {
     let settings = |policy: &Policy| {
-        [("status.repo", policy.status.repo.clone()), ("sentinel.issue_repo", policy.sentinel.issue_repo.clone())]
+        [
+            ("status_issue.repo", policy.status_issue.repo.clone()),
+            ("post_merge_health.issue_repo", policy.post_merge_health.issue_repo.clone()),
+        ]
     };
     let named: BTreeSet<(&str, String)> =
         all(policies).flat_map(settings).filter(|(_, repo)| !repo.is_empty()).collect();

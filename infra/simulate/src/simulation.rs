@@ -98,9 +98,9 @@ fn parse_cached(text: String) -> Result<Policies, String> {
 fn configuration(seed: u64) -> String {
     let mut rng = SimulationRng::new(seed, 4);
     let changes = [
-        (60, "wake.approver_bot = \"label\"\nwake.approver_bot_with = \"wake-up\""),
-        (60, "wake.automerge_bot = \"comment\"\nwake.automerge_bot_with = \"merge this please\""),
-        (60, "wake.policy_bot = \"label\"\nwake.policy_bot_with = \"look-again\""),
+        (60, "retrigger.approver_bot.via = \"label\"\nretrigger.approver_bot.target = \"retry\""),
+        (60, "retrigger.automerge_bot.via = \"comment\"\nretrigger.automerge_bot.target = \"merge this please\""),
+        (60, "retrigger.policy_bot.via = \"label\"\nretrigger.policy_bot.target = \"re-evaluate\""),
         (60, "rebuild.via = \"replay\""),
         (60, "checks.behind = \"always\""),
         (80, "limits.webhooks_per_minute_per_repo = 4"),
@@ -125,10 +125,11 @@ fn settings(config: &SimConfig) -> (FakeSettings, SignedDuration) {
     settings.jenkins_notifies = rng.happens(200);
     let reports = rng.happens(200);
     settings.listening = settings.listening.map(|listening| BotTriggers { reports, ..listening });
-    let wake = &config.policies.base().wake;
-    for (bot, way) in [wake.policy_bot, wake.approver_bot, wake.automerge_bot].into_iter().enumerate() {
-        settings.listening[bot].labels |= way == RetriggerVia::Label;
-        settings.listening[bot].comments |= way == RetriggerVia::Comment;
+    let retrigger = &config.policies.base().retrigger;
+    for (bot, how) in [&retrigger.policy_bot, &retrigger.approver_bot, &retrigger.automerge_bot].into_iter().enumerate()
+    {
+        settings.listening[bot].labels |= how.via == RetriggerVia::Label;
+        settings.listening[bot].comments |= how.via == RetriggerVia::Comment;
     }
     let every = rng.seconds(20, 400);
     (settings, every)

@@ -155,7 +155,7 @@ const MAX_DROPS: u32 = 24;
 pub fn classify(case: &DiagnosisInput<'_>) -> Diagnosis {
     let mut matching = RULES
         .iter()
-        .filter(|rule| !rule.extended || case.policy.policy.extended_rules)
+        .filter(|rule| !rule.extended || case.policy.rules.extended)
         .filter_map(|rule| (rule.check)(case).map(|finding| (rule.name, finding)));
     // Rule 11 always matches, so the default is never used.
     let (rule, finding) = matching.next().unwrap_or_else(|| {
@@ -878,7 +878,7 @@ mod tests {
     fn without_extended_rules_stale_states_fall_through() {
         for state in [State::Created, State::ChecksRunning, State::Merging] {
             let mut tale = stuck(state);
-            tale.policy.policy.extended_rules = false;
+            tale.policy.rules.extended = false;
             let gone = LiveStatus { build: Some(BuildStatus::Gone), ..FINE };
             let found = tale.diagnose(Some(&gone));
             assert_eq!(summary(&found), NO_RULE, "{state}");
@@ -888,7 +888,7 @@ mod tests {
             assert_eq!(summary(&tale.diagnose(Some(&gone))), TOO_EARLY, "{state}");
         }
         let mut green = stuck(State::ChecksPassed);
-        green.policy.policy.extended_rules = false;
+        green.policy.rules.extended = false;
         assert_eq!(diagnosed(&green), ("5", Classification::RetriggerPolicyBot, Some("11")));
     }
 

@@ -41,7 +41,7 @@ pub enum FactKind {
         /// The previous head, if the payload has it.
         before: Option<Sha>,
         /// Whether Suture pushed it (the merge commit of a branch update).
-        ours: bool,
+        by_suture: bool,
     },
     Edited(PullRequestDetails),
     /// Closed without a merge.

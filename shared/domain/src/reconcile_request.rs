@@ -279,8 +279,8 @@ impl ReconcileRequest {
         let first_at = replaced.as_ref().map_or(now, |asked| asked.first_at);
         let mut due_at = now;
         if ask.trigger == RunTrigger::Webhook {
-            let latest = saturating_after(first_at, seconds(settings.longest_wait_secs));
-            due_at = saturating_after(now, seconds(settings.quiet_secs)).min(latest);
+            let latest = saturating_after(first_at, seconds(settings.max_debounce_secs));
+            due_at = saturating_after(now, seconds(settings.debounce_secs)).min(latest);
         }
         let waiting = PendingRequest {
             run: ask.run.clone(),
@@ -458,7 +458,7 @@ mod tests {
     #[test]
     fn webhook_requests_wait_for_quiet_up_to_the_limit() {
         let settings = SETTINGS();
-        let (quiet, longest) = (i64::from(settings.quiet_secs), i64::from(settings.longest_wait_secs));
+        let (quiet, longest) = (i64::from(settings.debounce_secs), i64::from(settings.max_debounce_secs));
         let mut request = base();
         for second in 0..=2 * longest {
             request = queued(&request, &push(&format!("r{second}"), second), second).request;

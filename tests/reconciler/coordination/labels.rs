@@ -54,8 +54,8 @@ async fn priority_goes_before_age_then_oldest_first() {
 
 #[tokio::test]
 async fn suture_never_changes_control_labels() {
-    let config = "backlog = { enabled = true, discovered_hours = 1 }\nstatus.repo = 'acme/payments'\nsentinel.urls = ['https://shop.example']\n\
-                  wake = { automerge_bot = 'label', automerge_bot_with = 'automerge' }";
+    let config = "backlog = { enabled = true, discovered_hours = 1 }\nstatus_issue.repo = 'acme/payments'\npost_merge_health.urls = ['https://shop.example']\n\
+                  retrigger.automerge_bot = { via = 'label', target = 'automerge' }";
     let testbed = Testbed::new(FakeSettings::default(), config);
     let all = ["suture/priority-p0", "suture/priority-p1", "suture/priority-p2"];
     let labels = |extra: &str| all.iter().map(|&label| label.to_owned()).chain([extra.to_owned()]).collect::<Vec<_>>();

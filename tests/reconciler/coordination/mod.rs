@@ -61,7 +61,7 @@ async fn sweep_with_fault(testbed: &Testbed, at: usize, fault: CallFault) -> boo
 #[tokio::test]
 async fn coordination_works_on_dynoxide() {
     let repos = vec![RepoSettings::new("acme/payments"), RepoSettings::new("acme/ops")];
-    let config = "status.repo = 'acme/ops'\nsentinel = { urls = ['https://shop.example/'], issue_repo = 'acme/ops' }\n\
+    let config = "status_issue.repo = 'acme/ops'\npost_merge_health = { urls = ['https://shop.example/'], issue_repo = 'acme/ops' }\n\
                   [repos.'acme/payments']\nbacklog.enabled = true";
     let testbed = Backend::Dynoxide.testbed(FakeSettings { repos, ..FakeSettings::default() }, config).await;
     let approved = testbed.with(|fakes| {
@@ -80,7 +80,7 @@ async fn coordination_works_on_dynoxide() {
     testbed.pass(10).await;
     let issues = testbed.with(|fakes| suture_issues(fakes));
     let labels: Vec<&str> = issues.iter().map(|(_, issue)| issue.labels[0].as_str()).collect();
-    assert_eq!(labels, ["suture/status", "suture/sentinel"]);
+    assert_eq!(labels, ["suture/status", "suture/outage"]);
     assert!(issues[0].1.body.contains("- **Down since "), "{}", issues[0].1.body);
     assert_eq!(requests(&testbed), [format!("backlog:{approved}:1")]);
     assert!(!testbed.with(|fakes| fakes.issue(&approved).unwrap().open), "its pull request was merged");

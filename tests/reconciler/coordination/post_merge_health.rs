@@ -11,7 +11,7 @@ use testbed::{CallFault, SWEEP_TIMEOUT, Testbed};
 use super::{SUTURE, actions, suture_issues, sweep_with_fault};
 
 const SHOP: &str = "https://shop.example/health";
-const CONFIG: &str = "sentinel = { urls = ['https://shop.example/health'], issue_repo = 'acme/ops' }";
+const CONFIG: &str = "post_merge_health = { urls = ['https://shop.example/health'], issue_repo = 'acme/ops' }";
 
 fn with_ops() -> FakeSettings {
     FakeSettings {
@@ -92,7 +92,7 @@ async fn outage_opens_one_issue_that_names_recent_merges() {
     let (id, issue) = &issues[0];
     assert_eq!(
         (id.repo.as_str(), issue.labels.as_slice()),
-        ("acme/ops", &["suture/sentinel", "P0"].map(str::to_owned)[..])
+        ("acme/ops", &["suture/outage", "P0"].map(str::to_owned)[..])
     );
     assert!(issue.title.starts_with("P0: down since "), "{}", issue.title);
     assert!(issue.body.contains("https://shop.example/health answered 500"), "{}", issue.body);
@@ -120,7 +120,7 @@ async fn outage_opens_one_issue_that_names_recent_merges() {
 
 #[tokio::test]
 async fn repository_outage_is_reported_in_its_own_repository() {
-    let config = "[repos.'acme/payments']\nsentinel.urls = ['https://shop.example/health']";
+    let config = "[repos.'acme/payments']\npost_merge_health.urls = ['https://shop.example/health']";
     let testbed = Testbed::new(with_ops(), config);
     let other = testbed
         .with(|fakes| fakes.open_pr(fakes::NewPullRequest { repo: "acme/ops".to_owned(), ..Default::default() }));

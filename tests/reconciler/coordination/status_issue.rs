@@ -5,7 +5,7 @@ use testbed::{CallFault, Testbed};
 
 use super::{actions, suture_issues, sweep_with_fault};
 
-const CONFIG: &str = "status.repo = 'acme/ops'";
+const CONFIG: &str = "status_issue.repo = 'acme/ops'";
 
 fn with_ops() -> FakeSettings {
     FakeSettings {
@@ -57,7 +57,7 @@ async fn status_issue_closed_by_a_person_stays_closed() {
 
 #[tokio::test]
 async fn repository_has_its_own_status_issue_even_if_pinning_fails() {
-    let config = "status.repo = 'acme/ops'\n[repos.'acme/payments']\nstatus.repo = 'acme/payments'";
+    let config = "status_issue.repo = 'acme/ops'\n[repos.'acme/payments']\nstatus_issue.repo = 'acme/payments'";
     let testbed = Testbed::new(with_ops(), config);
     testbed.with(|fakes| {
         for n in 0..3 {
@@ -88,7 +88,7 @@ async fn repository_has_its_own_status_issue_even_if_pinning_fails() {
 #[tokio::test]
 async fn status_issue_is_updated_when_earlier_steps_fail() {
     // The health check gets no response, the backlog's repository does not exist, and Jenkins is down.
-    let config = "status.repo = 'acme/ops'\nsentinel.urls = ['https://shop.example']\n[repos.'acme/nowhere']\nbacklog.enabled = true";
+    let config = "status_issue.repo = 'acme/ops'\npost_merge_health.urls = ['https://shop.example']\n[repos.'acme/nowhere']\nbacklog.enabled = true";
     let testbed = Testbed::new(with_ops(), config);
     let pr = testbed.open();
     testbed.pass(1).await;

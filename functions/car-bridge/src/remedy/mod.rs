@@ -6,7 +6,7 @@ mod rebuild;
 use domain::backoff::AttemptFailure;
 use domain::bus::{BusDetail, DetailType, RemedyTarget};
 use domain::id::EffectId;
-use domain::policy::{Policy, RetriggerVia};
+use domain::policy::{BotRetrigger, Policy, RetriggerVia};
 use domain::state::Strategy;
 use domain::text;
 use http::{Method, Request, header};
@@ -50,9 +50,9 @@ pub(crate) fn first_step(strategy: Strategy, policy: &Policy) -> &'static str {
         Strategy::RetriggerPolicyBot
         | Strategy::RetriggerSodCheck
         | Strategy::RetriggerApproverBot
-        | Strategy::RetriggerAutomergeBot => match policy.wake.of(strategy) {
-            Some((RetriggerVia::Label, _)) => "label",
-            Some((RetriggerVia::Bus | RetriggerVia::Comment | RetriggerVia::Http, _)) | None => "wake",
+        | Strategy::RetriggerAutomergeBot => match policy.retrigger.of(strategy) {
+            Some(BotRetrigger { via: RetriggerVia::Label, .. }) => "label",
+            _ => "retrigger",
         },
     }
 }
@@ -114,16 +114,15 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
 
     async fn retrigger(&self, ctx: &mut RunContext<'_>, strategy: Strategy) -> Result<String, RemedyError> {
         let target = RemedyTarget::of(strategy);
-        let (wake, with) = ctx.policy.wake.of(strategy).unwrap_or((RetriggerVia::Bus, ""));
-        let with = with.to_owned();
-        match wake {
+        let BotRetrigger { via, target: with } = ctx.policy.retrigger.of(strategy).cloned().unwrap_or_default();
+        match via {
             RetriggerVia::Bus => {
                 let Some(detail_type) = target.detail_type() else {
                     return Err(RemedyError::Fail(format!("{target} has no bus event"), AttemptFailure::Invalid));
                 };
-                self.put_bus_event(ctx, detail_type, "wake").await?;
+                self.put_bus_event(ctx, detail_type, "retrigger").await?;
             }
-            RetriggerVia::Comment => self.post_comment(ctx, "wake", &with).await?,
+            RetriggerVia::Comment => self.post_comment(ctx, "retrigger", &with).await?,
             RetriggerVia::Label => self.retoggle_label(ctx, &with).await?,
             RetriggerVia::Http => self.call_url(ctx, target, &with).await?,
         }
@@ -143,7 +142,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
     }
 
     async fn call_url(&self, ctx: &RunContext<'_>, target: RemedyTarget, address: &str) -> Result<(), RemedyError> {
-        let detail = serde_json::to_vec(&detail(ctx, "wake")).unwrap_or_default();
+        let detail = serde_json::to_vec(&detail(ctx, "retrigger")).unwrap_or_default();
         let request =
             Request::builder().method(Method::POST).uri(address).header(header::CONTENT_TYPE, "application/json");
         let request = match request.body(detail.into()) {

@@ -64,9 +64,9 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
             self.record_handle(ctx, followed).await?;
             return Ok("a build is running".to_owned());
         }
-        let ours = looking(Timestamp::MIN);
+        let query = looking(Timestamp::MIN);
         let builds = self.or_build_failed(ctx, jenkins.builds(&job).await).await?;
-        let newest = builds.into_iter().find(|build| ours.is_of_commit(&build.revisions));
+        let newest = builds.into_iter().find(|build| query.is_of_commit(&build.revisions));
         if let Some(running) = newest.as_ref().filter(|build| build.building) {
             if !stops_first(ctx) {
                 return Err(RemedyError::Drop(format!(
@@ -130,13 +130,13 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         let workflows = self.or_stop(github.workflow_runs(&repo, &head).await).await?;
         // A re-run that started since the claim is this run's own: an earlier worker died, or GitHub's response was lost.
         let since = ctx.run.created_at;
-        let ours = |run: &WorkflowRun| run.run_attempt > 1 && run.run_started_at.is_some_and(|at| at >= since);
-        if let Some(running) = workflows.iter().find(|run| run.conclusion.is_none() && !ours(run)) {
+        let started_by_us = |run: &WorkflowRun| run.run_attempt > 1 && run.run_started_at.is_some_and(|at| at >= since);
+        if let Some(running) = workflows.iter().find(|run| run.conclusion.is_none() && !started_by_us(run)) {
             return Err(RemedyError::Drop(format!("workflow run {} of this commit is running", running.id)));
         }
         let mut rerun = 0;
         for run in &workflows {
-            if ours(run) {
+            if started_by_us(run) {
                 rerun += 1;
             } else if has_failed(run.conclusion.as_deref()) {
                 rerun += self.accepted_build(github.rerun_failed_jobs(&repo, run.id).await).await?;

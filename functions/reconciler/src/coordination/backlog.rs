@@ -154,7 +154,7 @@ impl<S: Store, O: Publisher> Coordinator<'_, S, O> {
         stage: IssueStage,
     ) -> Result<BacklogIssue, CoordinationError> {
         let policy = self.cx.policies().for_repo(repo);
-        let vulnerability = policy.ours.vulnerability_id(&[&issue.title, &issue.body]);
+        let vulnerability = policy.managed.vulnerability_id(&[&issue.title, &issue.body]);
         let (mut abandoned, mut pull) = (false, IssuePullRequest::None);
         if let Some(id) = &vulnerability {
             let (store, now) = (self.cx.store(), self.cx.now());

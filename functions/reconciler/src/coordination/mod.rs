@@ -55,8 +55,9 @@ type CoordinationErrors = Vec<(&'static str, String)>;
 /// Whether any step is configured.
 fn is_configured(policies: &Policies) -> bool {
     let all = std::iter::once(policies.base()).chain(policies.overrides().map(|(_, policy)| policy));
-    all.into_iter()
-        .any(|policy| !policy.sentinel.urls.is_empty() || policy.backlog.enabled || !policy.status.repo.is_empty())
+    all.into_iter().any(|policy| {
+        !policy.post_merge_health.urls.is_empty() || policy.backlog.enabled || !policy.status_issue.repo.is_empty()
+    })
 }
 
 /// Runs all configured steps, unless the sweep was cancelled.
@@ -93,8 +94,8 @@ impl<S: Store, O: Publisher> Coordinator<'_, S, O> {
     }
 
     async fn deliver_effect(&self, acts: bool, summary: &mut CoordinationSummary, failed: &mut CoordinationErrors) {
-        if self.has_time("sentinel", summary) {
-            self.log_failure("sentinel", Box::pin(self.check_post_merge_health(acts, summary)).await, failed);
+        if self.has_time("post_merge_health", summary) {
+            self.log_failure("post_merge_health", Box::pin(self.check_post_merge_health(acts, summary)).await, failed);
         }
         if !acts {
             summary.left_out.push("backlog: Suture is paused".to_owned());
@@ -152,10 +153,10 @@ mod tests {
     fn coordination_is_not_configured_by_default() {
         assert!(!is_configured(&Policies::default()));
         for text in [
-            "sentinel.urls = ['https://shop.example']",
+            "post_merge_health.urls = ['https://shop.example']",
             "backlog.enabled = true",
-            "status.repo = 'acme/ops'",
-            "[repos.'acme/shop']\nstatus.repo = 'acme/shop'",
+            "status_issue.repo = 'acme/ops'",
+            "[repos.'acme/shop']\nstatus_issue.repo = 'acme/shop'",
         ] {
             assert!(is_configured(&Policies::parse(text).unwrap()), "{text}");
         }

@@ -10,7 +10,7 @@ use domain::coordination::post_merge_health::{
 };
 use domain::event::{Actor, Fact, FactKind};
 use domain::id::{EventId, PrId, RepoName};
-use domain::policy::Sentinel;
+use domain::policy::PostMergeHealth;
 use domain::state::State;
 use domain::text::coordination as words;
 use futures_util::future::{join_all, try_join_all};
@@ -31,7 +31,7 @@ use platform::store::versioned::{self, Versioned};
 use platform::store::{Key, Store};
 use platform::transport::{BodyLimit, Transport};
 
-const LABEL: &str = "suture/sentinel";
+const LABEL: &str = "suture/outage";
 /// Repositories whose merges are listed concurrently.
 const CONCURRENCY: usize = 8;
 /// How many of the newest merges of one repository are read.
@@ -43,13 +43,13 @@ const RETENTION: SignedDuration = SignedDuration::from_hours(24 * 14);
 pub(super) struct HealthTarget<'p> {
     /// A hash of the URLs and the issue repository, for the key.
     pub(super) name: String,
-    pub(super) settings: &'p Sentinel,
+    pub(super) settings: &'p PostMergeHealth,
     pub(super) repos: Vec<RepoName>,
 }
 
 impl HealthTarget<'_> {
     pub(super) fn key(&self) -> Key {
-        Key::state(format!("SENTINEL#{}", self.name))
+        Key::state(format!("HEALTH#{}", self.name))
     }
 }
 
@@ -73,12 +73,12 @@ impl<S: Store, O: Publisher> Coordinator<'_, S, O> {
     pub(super) async fn targets(&self) -> Result<Vec<HealthTarget<'_>>, CoordinationError> {
         let policies = self.cx.policies();
         let all = std::iter::once(policies.base()).chain(policies.overrides().map(|(_, policy)| policy));
-        if all.into_iter().all(|policy| policy.sentinel.urls.is_empty()) {
+        if all.into_iter().all(|policy| policy.post_merge_health.urls.is_empty()) {
             return Ok(Vec::new());
         }
         let mut targets: BTreeMap<String, HealthTarget<'_>> = BTreeMap::new();
         for repo in queries::repos(self.cx.store(), self.cx.now()).await? {
-            let settings = &policies.for_repo(&repo).sentinel;
+            let settings = &policies.for_repo(&repo).post_merge_health;
             if settings.urls.is_empty() {
                 continue;
             }
@@ -152,7 +152,7 @@ impl<S: Store, O: Publisher> Coordinator<'_, S, O> {
     /// idempotent.
     async fn report_verified(
         &self,
-        settings: &Sentinel,
+        settings: &PostMergeHealth,
         merge: &WatchedMerge,
         acts: bool,
     ) -> Result<(), CoordinationError> {
@@ -178,7 +178,7 @@ impl<S: Store, O: Publisher> Coordinator<'_, S, O> {
     async fn outage_issue(
         &self,
         watch: &mut HealthWatch,
-        settings: &Sentinel,
+        settings: &PostMergeHealth,
         acts: bool,
     ) -> Result<Option<(String, Task)>, CoordinationError> {
         let now = self.cx.now();
@@ -220,7 +220,7 @@ impl<S: Store, O: Publisher> Coordinator<'_, S, O> {
 }
 
 /// Requests all URLs concurrently.
-async fn check_target(http: &Transport, settings: &Sentinel) -> HealthResult {
+async fn check_target(http: &Transport, settings: &PostMergeHealth) -> HealthResult {
     let limit = Duration::from_secs(settings.timeout_secs.into());
     let errors = join_all(settings.urls.iter().map(|url| request_url(http, url, limit))).await;
     let errors: Vec<String> = errors.into_iter().flatten().collect();
@@ -229,7 +229,7 @@ async fn check_target(http: &Transport, settings: &Sentinel) -> HealthResult {
 
 /// The error of a health URL; `None` if it answered 200.
 async fn request_url(http: &Transport, url: &str, limit: Duration) -> Option<String> {
-    let request = Request::builder().method(Method::GET).uri(url).header(header::USER_AGENT, "suture-sentinel");
+    let request = Request::builder().method(Method::GET).uri(url).header(header::USER_AGENT, "suture-health-check");
     let mut request = match request.body(Bytes::new()) {
         Ok(request) => request,
         Err(error) => return Some(format!("{url} is not a valid URL: {error}")),

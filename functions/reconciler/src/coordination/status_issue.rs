@@ -5,7 +5,7 @@ use domain::coordination::backlog::{BacklogMemory, IssueStage};
 use domain::coordination::post_merge_health::HealthWatch;
 use domain::coordination::status_issue::{BacklogCounts, RepoRow, StateRow, StatusReport, WaitingPullRequest};
 use domain::id::RepoName;
-use domain::policy::Status;
+use domain::policy::StatusIssue;
 use domain::pull_request::PullRequest;
 use domain::text::coordination as words;
 use domain::text::pull_request as reasons;
@@ -42,7 +42,7 @@ struct RequestedStatus {
 /// A status issue: its repository, and the repositories it covers.
 struct PublishedStatusIssue<'p> {
     repo: RepoName,
-    settings: &'p Status,
+    settings: &'p StatusIssue,
     /// One repository, or all of the owner's.
     of: Option<RepoName>,
 }
@@ -130,13 +130,13 @@ impl<S: Store, O: Publisher> Coordinator<'_, S, O> {
     /// The configured status issues: one for all repositories of the owner, and those of single repositories.
     fn configured_issues(&self) -> Vec<PublishedStatusIssue<'_>> {
         let policies = self.cx.policies();
-        let base = &policies.base().status;
+        let base = &policies.base().status_issue;
         let mut all = Vec::new();
         if let Ok(repo) = base.repo.parse() {
             all.push(PublishedStatusIssue { repo, settings: base, of: None });
         }
         for (name, policy) in policies.overrides() {
-            let own = &policy.status;
+            let own = &policy.status_issue;
             // A repository that only inherits the setting is part of the owner's status issue.
             if own.repo != base.repo
                 && let (Ok(repo), Ok(of)) = (own.repo.parse(), name.parse())

@@ -20,8 +20,8 @@ pub(super) fn read(ctx: &ParseContext<'_>, event: &PullRequestEvent<'_>) -> Resu
     let pull = event.pull_request.needed("pull_request")?;
     let number = pull.number.needed("pull_request.number")?;
     let (what, occurred_at) = happened(ctx, policy, action, event, pull)?;
-    let ours = is_ours(policy, pull);
-    let begins = ours
+    let managed = is_managed(policy, pull);
+    let begins = managed
         && matches!(
             what,
             FactKind::Opened(_) | FactKind::Reopened(_) | FactKind::Edited(_) | FactKind::HeadMoved { .. }
@@ -33,10 +33,10 @@ pub(super) fn read(ctx: &ParseContext<'_>, event: &PullRequestEvent<'_>) -> Resu
     Ok(ParsedWebhook { repo, fact: Some(news), commands: Vec::new() })
 }
 
-fn is_ours(policy: &Policy, pull: &PullRequest<'_>) -> bool {
+fn is_managed(policy: &Policy, pull: &PullRequest<'_>) -> bool {
     let branch = pull.head.0.as_ref().map_or("", |head| head.r#ref.text());
     let labels: Vec<String> = pull.labels.0.iter().map(|label| label.name.text().to_owned()).collect();
-    policy.ours.matches(pull.user.login(), branch, &labels)
+    policy.managed.matches(pull.user.login(), branch, &labels)
 }
 
 fn happened(
@@ -60,8 +60,8 @@ fn happened(
         "opened" => (FactKind::Opened(described()?), pull.created_at.0.map_or_else(updated_at, Ok)?),
         "reopened" => (FactKind::Reopened(described()?), updated_at()?),
         "synchronize" => {
-            let ours = ctx.own.is_login(event.sender.login());
-            (FactKind::HeadMoved { described: described()?, before: event.before.sha(), ours }, updated_at()?)
+            let by_suture = ctx.own.is_login(event.sender.login());
+            (FactKind::HeadMoved { described: described()?, before: event.before.sha(), by_suture }, updated_at()?)
         }
         "edited" | "labeled" | "unlabeled" | "ready_for_review" | "converted_to_draft" => {
             (FactKind::Edited(described()?), updated_at()?)
@@ -128,7 +128,7 @@ fn actor(policy: &Policy, what: &FactKind, event: &PullRequestEvent<'_>, pull: &
         Actor::AutomergeBot
     } else if policy.approver_bot.is(login) {
         Actor::ApproverBot
-    } else if policy.ours.authors.iter().any(|author| author.eq_ignore_ascii_case(login)) {
+    } else if policy.managed.authors.iter().any(|author| author.eq_ignore_ascii_case(login)) {
         Actor::Codegenie
     } else {
         Actor::GithubWebhook
@@ -151,7 +151,7 @@ fn describe(policy: &Policy, pull: &PullRequest<'_>) -> Result<PullRequestDetail
         head: head.sha.sha().ok_or_else(|| ParseRejection::missing("pull_request.head.sha"))?,
         labels: mapping::labels(policy, pull.labels.0.iter().map(|label| label.name.text())),
         draft: pull.draft.0.unwrap_or(false),
-        vulnerability_id: policy.ours.vulnerability_id(&[pull.title.text(), branch, body]),
+        vulnerability_id: policy.managed.vulnerability_id(&[pull.title.text(), branch, body]),
         created_at: pull.created_at.needed("pull_request.created_at")?,
         size: pull.additions.0.zip(pull.deletions.0).map(|(added, deleted)| added.saturating_add(deleted)),
         required_checks: None,

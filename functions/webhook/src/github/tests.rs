@@ -129,10 +129,10 @@ fn pull_request_actions_map_to_facts() {
 #[test]
 fn synchronize_tells_own_pushes_from_others() {
     let push = with(pull("synchronize"), &[("before", json!("c".repeat(40)))]);
-    let FactKind::HeadMoved { before, ours, .. } = news("pull_request", &push).kind else { panic!() };
-    assert_eq!((before.unwrap().as_str(), ours), ("c".repeat(40).as_str(), false));
+    let FactKind::HeadMoved { before, by_suture, .. } = news("pull_request", &push).kind else { panic!() };
+    assert_eq!((before.unwrap().as_str(), by_suture), ("c".repeat(40).as_str(), false));
     let own_push = with(push, &[("sender.login", json!("Suture[bot]"))]);
-    assert!(matches!(news("pull_request", &own_push).kind, FactKind::HeadMoved { ours: true, .. }));
+    assert!(matches!(news("pull_request", &own_push).kind, FactKind::HeadMoved { by_suture: true, .. }));
 }
 
 #[test]

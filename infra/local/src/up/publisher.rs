@@ -61,7 +61,7 @@ impl LocalPublisher {
         }
         let Some(bots) = &self.bots else {
             return Err(format!(
-                "the local event bus has no receiver for {}: choose \"comment\", \"label\" or \"http\" under [wake]",
+                "the local event bus has no receiver for {}: choose \"comment\", \"label\" or \"http\" under [retrigger]",
                 detail_type.name()
             ));
         };

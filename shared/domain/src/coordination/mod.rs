@@ -37,7 +37,7 @@ mod tests {
         for label in ["suture/hold", "SUTURE/Ignore", "suture/priority-p0", "suture/priority-P2", "source/human"] {
             assert!(is_control_label(label), "{label}");
         }
-        for label in ["pipeline/approved", "suture/status", "suture/sentinel", "hold", ""] {
+        for label in ["pipeline/approved", "suture/status", "suture/outage", "hold", ""] {
             assert!(!is_control_label(label), "{label}");
         }
         assert!(is_held(&["bug", "Suture/Hold"]) && is_held(&["suture/ignore"]));

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::id::{PrId, RepoName};
-use crate::policy::Sentinel;
+use crate::policy::PostMergeHealth;
 use crate::time::saturating_after;
 
 /// The least time between two checks: two sweeps at the same time must not count twice.
@@ -85,12 +85,12 @@ pub struct HealthDecision {
     pub outage_ended: bool,
 }
 
-fn watch_for(settings: &Sentinel) -> SignedDuration {
+fn watch_for(settings: &PostMergeHealth) -> SignedDuration {
     SignedDuration::from_mins(settings.watch_minutes.into())
 }
 
 /// When the watch time of a merge ends.
-pub fn watched_until(merge: &WatchedMerge, settings: &Sentinel) -> Timestamp {
+pub fn watched_until(merge: &WatchedMerge, settings: &PostMergeHealth) -> Timestamp {
     saturating_after(merge.at, watch_for(settings))
 }
 
@@ -117,7 +117,7 @@ impl HealthWatch {
         name: &str,
         look: &HealthResult,
         merges: &[WatchedMerge],
-        settings: &Sentinel,
+        settings: &PostMergeHealth,
         now: Timestamp,
     ) -> HealthDecision {
         self.looked_at = Some(now);
@@ -150,7 +150,7 @@ impl HealthWatch {
         what: &str,
         since: Timestamp,
         merges: &[WatchedMerge],
-        settings: &Sentinel,
+        settings: &PostMergeHealth,
     ) -> bool {
         let watched = |merge: &&WatchedMerge| merge.at <= since && watched_until(merge, settings) >= since;
         let mut suspects: Vec<WatchedMerge> = merges.iter().filter(watched).cloned().collect();
@@ -173,7 +173,7 @@ impl HealthWatch {
         true
     }
 
-    fn end(&mut self, settings: &Sentinel, now: Timestamp) -> bool {
+    fn end(&mut self, settings: &PostMergeHealth, now: Timestamp) -> bool {
         let enough = self.well_in_a_row >= settings.failures_in_a_row;
         match self.outage.as_mut().filter(|outage| outage.over_at.is_none() && enough) {
             Some(outage) => {
@@ -186,7 +186,7 @@ impl HealthWatch {
 
     /// Verifies merges whose watch time is over, if there is no outage. Not earlier: an early 200 may come from the old
     /// version.
-    fn judge(&mut self, merges: &[WatchedMerge], settings: &Sentinel, now: Timestamp) -> Vec<WatchedMerge> {
+    fn judge(&mut self, merges: &[WatchedMerge], settings: &PostMergeHealth, now: Timestamp) -> Vec<WatchedMerge> {
         if self.ongoing_outage().is_some() {
             return Vec::new();
         }
@@ -234,7 +234,7 @@ mod tests {
         from: i64,
         looks: &[HealthResult],
     ) -> Vec<HealthDecision> {
-        let settings = Sentinel::default();
+        let settings = PostMergeHealth::default();
         let mut all = Vec::new();
         for (n, look) in looks.iter().enumerate() {
             let now = minute(from + i64::try_from(n).unwrap());
@@ -300,7 +300,8 @@ mod tests {
     #[test]
     fn checks_within_30_seconds_count_once() {
         let merges = [merge(1, 0)];
-        let watch = HealthWatch::default().apply_check("shop", &sick(), &merges, &Sentinel::default(), minute(1)).watch;
+        let watch =
+            HealthWatch::default().apply_check("shop", &sick(), &merges, &PostMergeHealth::default(), minute(1)).watch;
         assert!(!watch.needs_check(&merges, minute(1) + SignedDuration::from_secs(29)));
         assert!(watch.needs_check(&merges, minute(1) + SignedDuration::from_secs(30)));
     }
@@ -321,7 +322,7 @@ mod tests {
         let late = [merge(1, -300), merge(2, -24 * 60)];
         assert_eq!(numbers(&looks(&mut watch, &late, 0, &[HealthResult::Healthy])[0].verified), [1]);
         assert!(!watch.needs_check(&late, minute(1)));
-        let settings = Sentinel { failures_in_a_row: 1, ..Sentinel::default() };
+        let settings = PostMergeHealth { failures_in_a_row: 1, ..PostMergeHealth::default() };
         let found = [merge(3, -300)];
         let looked = HealthWatch::default().apply_check("shop", &sick(), &found, &settings, minute(0));
         assert_eq!(numbers(&looked.watch.outage.unwrap().suspects), [3], "it is the reason for the check");
@@ -329,10 +330,11 @@ mod tests {
 
     #[test]
     fn issue_repo_comes_from_the_settings_or_the_suspect() {
-        let settings = Sentinel { issue_repo: "acme/ops".to_owned(), failures_in_a_row: 1, ..Sentinel::default() };
+        let settings =
+            PostMergeHealth { issue_repo: "acme/ops".to_owned(), failures_in_a_row: 1, ..PostMergeHealth::default() };
         let looked = HealthWatch::default().apply_check("shop", &sick(), &[], &settings, minute(0));
         assert_eq!(looked.watch.outage.unwrap().issue_repo.as_str(), "acme/ops");
-        let without_repo = Sentinel { failures_in_a_row: 1, ..Sentinel::default() };
+        let without_repo = PostMergeHealth { failures_in_a_row: 1, ..PostMergeHealth::default() };
         let looked = HealthWatch::default().apply_check("shop", &sick(), &[], &without_repo, minute(0));
         assert!(
             !looked.outage_began && looked.watch.outage.is_none(),
@@ -345,10 +347,11 @@ mod tests {
         let merges: Vec<WatchedMerge> =
             (0..1_500).map(|n| merge(n + 1, -i64::try_from(n).unwrap() / 10 - 31)).collect();
         let watch = HealthWatch::default()
-            .apply_check("shop", &HealthResult::Healthy, &merges, &Sentinel::default(), minute(0))
+            .apply_check("shop", &HealthResult::Healthy, &merges, &PostMergeHealth::default(), minute(0))
             .watch;
         assert_eq!(watch.judged.len(), MAX_JUDGED);
-        let later = watch.apply_check("shop", &HealthResult::Healthy, &[], &Sentinel::default(), minute(24 * 60)).watch;
+        let later =
+            watch.apply_check("shop", &HealthResult::Healthy, &[], &PostMergeHealth::default(), minute(24 * 60)).watch;
         assert!(later.judged.is_empty());
     }
 }

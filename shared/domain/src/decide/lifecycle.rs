@@ -214,7 +214,7 @@ pub(super) fn head_moved(
     mut builder: DecisionBuilder<'_>,
     described: &PullRequestDetails,
     before: Option<&Sha>,
-    ours: bool,
+    by_suture: bool,
 ) -> Decision {
     let as_of = builder.fact.occurred_at;
     let record = &builder.record;
@@ -230,9 +230,9 @@ pub(super) fn head_moved(
     }
     apply_details(&mut builder, described, as_of);
     let from = builder.record.state;
-    move_head(&mut builder, &described.head, as_of, ours);
+    move_head(&mut builder, &described.head, as_of, by_suture);
     let payload = EventPayload { head: Some(described.head.clone()), ..EventPayload::default() };
-    if from == State::NeedsIntervention && ours {
+    if from == State::NeedsIntervention && by_suture {
         builder.log(EventKind::BranchUpdated, None, payload);
         return builder.finish(FactOutcome::Applied, "push by Suture, still NEEDS_INTERVENTION");
     }
@@ -251,7 +251,7 @@ pub(super) fn head_moved(
 }
 
 /// Makes another commit the head, and cancels the active remedy if the new head makes it pointless.
-pub(super) fn move_head(builder: &mut DecisionBuilder<'_>, head: &Sha, at: Timestamp, ours: bool) {
+pub(super) fn move_head(builder: &mut DecisionBuilder<'_>, head: &Sha, at: Timestamp, by_suture: bool) {
     let old = builder.record.head_sha.clone();
     let returned = builder.record.past_heads.contains(head);
     builder.record.move_head(head.clone(), at);
@@ -267,7 +267,7 @@ pub(super) fn move_head(builder: &mut DecisionBuilder<'_>, head: &Sha, at: Times
     }
     let updating =
         builder.record.active_run.as_ref().is_some_and(|run| run.accepted && run.strategy == Strategy::BranchUpdate);
-    if !ours && !updating {
+    if !by_suture && !updating {
         builder.record.retry_counts.reset(Strategy::BranchUpdate);
     }
     // A remedy of the old head is cancelled, and refunded if it was not accepted yet. A branch update is kept, accepted

@@ -32,7 +32,7 @@ use crate::transition::{self, TransitionHop};
 
 pub use command::is_possible;
 
-/// Tolerated difference between the sender's clock and ours.
+/// Tolerated difference between the sender's clock and Suture's.
 const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(5);
 
 /// The result of a fact.
@@ -166,8 +166,8 @@ pub fn decide(policy: &Policy, record: Option<PullRequest>, fact: &Fact, now: Ti
             lifecycle::reopened(builder, described)
         }
         FactKind::Opened(described) | FactKind::Edited(described) => lifecycle::edited(builder, described),
-        FactKind::HeadMoved { described, before, ours } => {
-            lifecycle::head_moved(builder, described, before.as_ref(), *ours)
+        FactKind::HeadMoved { described, before, by_suture } => {
+            lifecycle::head_moved(builder, described, before.as_ref(), *by_suture)
         }
         FactKind::Closed { by, why } => lifecycle::closed(builder, by.as_deref(), *why),
         FactKind::Merged { by, by_automerge_bot } => lifecycle::merged(builder, by.as_deref(), *by_automerge_bot),

@@ -15,7 +15,7 @@ use crate::text;
 use crate::time::saturating_after;
 use crate::transition;
 
-/// Tolerated difference between GitHub's clock and ours.
+/// Tolerated difference between GitHub's clock and Suture's.
 const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(1);
 
 pub(super) fn verified(mut builder: DecisionBuilder<'_>, snapshot: &Snapshot) -> Decision {
@@ -43,7 +43,7 @@ pub(super) fn verified(mut builder: DecisionBuilder<'_>, snapshot: &Snapshot) ->
     }
 }
 
-/// Whether a push arrived after the snapshot was read. GitHub's clock may run ahead of ours, so a snapshot of the same
+/// Whether a push arrived after the snapshot was read. GitHub's clock may run ahead of Suture's, so a snapshot of the same
 /// head is current whatever the times say.
 fn head_moved_since(builder: &DecisionBuilder<'_>, snapshot: &Snapshot) -> bool {
     builder.record.head_at > snapshot.read_at && builder.record.head_sha != snapshot.details.head
@@ -79,10 +79,10 @@ fn note_snapshot(builder: &mut DecisionBuilder<'_>, snapshot: &Snapshot) -> Upda
     }
     if snapshot.details.head != builder.record.head_sha {
         let run = builder.record.active_run.as_ref();
-        let ours = run.is_some_and(|run| run.accepted && run.strategy == Strategy::BranchUpdate);
+        let by_suture = run.is_some_and(|run| run.accepted && run.strategy == Strategy::BranchUpdate);
         // The time of the push is unknown. It must not be later than that of a push event still to arrive.
         let at = builder.record.head_at.max(snapshot.read_at.saturating_sub(CLOCK_SKEW).unwrap_or(snapshot.read_at));
-        lifecycle::move_head(builder, &snapshot.details.head, at, ours);
+        lifecycle::move_head(builder, &snapshot.details.head, at, by_suture);
     }
     let live = builder.record.active_run.as_ref().filter(|run| run.head_sha == builder.record.head_sha);
     // By GitHub's clock, a result of the remedy may seem slightly older than the remedy.

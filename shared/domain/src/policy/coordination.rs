@@ -18,7 +18,7 @@ table! {
 
 table! {
     /// Health checks after merges.
-    Sentinel {
+    PostMergeHealth {
         /// URLs requested after a merge, as `https://…`; each must return 200, redirects are not followed. Empty: off.
         urls: Vec<String> = Vec::new(),
         /// The repository of the outage issue, as `owner/name`. Empty: the repository of the most likely merge.
@@ -31,14 +31,14 @@ table! {
         timeout_secs: u32 = 5,
         /// Whether to comment on a pull request when the checks after its merge passed.
         comment: bool = false,
-        /// Labels of the outage issue, besides `suture/sentinel`.
+        /// Labels of the outage issue, besides `suture/outage`.
         labels: Vec<String> = texts(&["P0"]),
     }
 }
 
 table! {
     /// An issue that shows the current status.
-    Status {
+    StatusIssue {
         /// The repository of the issue, as `owner/name`. It covers all repositories of that owner; if set for one
         /// repository under `repos`, only that one. Empty: off.
         repo: String = String::new(),

@@ -351,8 +351,8 @@ mod tests {
     #[test]
     fn all_problems_are_reported_in_file_order() {
         let text = r#"mode = "acting"
-ours.authors = ["ok", 5, ""]
-ours.vulnerability_patterns = [
+managed.authors = ["ok", 5, ""]
+managed.vulnerability_patterns = [
     "fine",
     "a(b",
     ".*",
@@ -365,9 +365,9 @@ approved = -1
 [checks]
 required = "ci"
 behind = "never"
-[policy]
+[rules]
 approval_required = ["rebild"]
-extended_rules = 1
+extended = 1
 [backoff]
 base_secs = 700
 [breaker]
@@ -387,18 +387,18 @@ mode = "act"
 "#;
         insta::assert_snapshot!(problems(text), @r#"
         line 1: mode: unknown variant `acting`, expected `observe` or `act`
-        line 2: ours.authors[1] must be a string, not a whole number
-        line 2: ours.authors[2] must not be empty: a login cannot be empty
-        line 5: ours.vulnerability_patterns[1]: `a(b` is not a regular expression: unclosed group
-        line 6: ours.vulnerability_patterns[2]: `.*` matches every text
+        line 2: managed.authors[1] must be a string, not a whole number
+        line 2: managed.authors[2] must not be empty: a login cannot be empty
+        line 5: managed.vulnerability_patterns[1]: `a(b` is not a regular expression: unclosed group
+        line 6: managed.vulnerability_patterns[2]: `.*` matches every text
         line 9: thresholds_minutes.created must be at least 1 (it is 0): a pull request would be stale as soon as it is opened
         line 10: thresholds_minutes.creatd is not a known field: did you mean `created`?
         line 11: thresholds_minutes.merging must be a whole number, not a string
         line 12: thresholds_minutes.approved must be a number from 0 to 4294967295 (it is -1)
         line 14: checks.required must be a list, not a string
         line 15: checks.behind: unknown variant `never`, expected `strict` or `always`
-        line 17: policy.approval_required[0]: unknown variant `rebild`, expected one of `rebuild`, `branch_update`, `retrigger_policy_bot`, `retrigger_approver_bot`, `retrigger_automerge_bot`, `retrigger_sod_check`, `close_and_reopen`
-        line 18: policy.extended_rules must be true or false, not a whole number
+        line 17: rules.approval_required[0]: unknown variant `rebild`, expected one of `rebuild`, `branch_update`, `retrigger_policy_bot`, `retrigger_approver_bot`, `retrigger_automerge_bot`, `retrigger_sod_check`, `close_and_reopen`
+        line 18: rules.extended must be true or false, not a whole number
         line 20: backoff.base_secs must not be greater than backoff.max_secs (it is 700, backoff.max_secs is 600)
         line 22: breaker.failure_threshold must be greater than 0 and at most 1 (it is NaN): it is the share of remedies that failed
         line 23: transient.mine needs conclusions or patterns: without them it matches nothing
@@ -406,7 +406,7 @@ mode = "act"
         line 27: transient.other.conclusions[0] must not be empty: a conclusion cannot be empty
         line 29: repos."acme/app".budgets.lifetime must be at least 3 (it is 2): budgets.rebuild alone allows 3, and could never be used up
         line 30: repos."acme/app".sweep must be a table, not a whole number
-        line 31: repos."acme/app".repos is not a known field: expected one of `approver_bot`, `automerge_bot`, `backlog`, `backoff`, `breaker`, `budgets`, `check_run`, `checks`, `coordination`, `limits`, `mode`, `never_transient`, `ours`, `policy`, `policy_bot`, `rebuild`, `retention`, `sentinel`, `status`, `sweep`, `thresholds_minutes`, `transient`, `triggers`, `wake`
+        line 31: repos."acme/app".repos is not a known field: expected one of `approver_bot`, `automerge_bot`, `backlog`, `backoff`, `breaker`, `budgets`, `check_run`, `checks`, `coordination`, `limits`, `managed`, `mode`, `never_transient`, `policy_bot`, `post_merge_health`, `rebuild`, `retention`, `retrigger`, `rules`, `status_issue`, `sweep`, `thresholds_minutes`, `transient`, `triggers`
         line 32: repos.app is invalid: `app` is not a repository: expected `owner/name`
         "#);
     }
@@ -414,10 +414,10 @@ mode = "act"
     #[test]
     fn invalid_toml_error_has_the_line() {
         for (text, expected) in [
-            ("mode = \"act\"\n[ours\nauthors = []\n", "line 2: invalid TOML: unclosed table, expected `]`"),
+            ("mode = \"act\"\n[managed\nauthors = []\n", "line 2: invalid TOML: unclosed table, expected `]`"),
             ("mode = \"act\"\nmode = \"act\"\n", "line 2: invalid TOML: duplicate key"),
             (
-                "\nmode =\n[ours\n",
+                "\nmode =\n[managed\n",
                 "line 2: invalid TOML: string values must be quoted, expected literal string\n\
                  line 3: invalid TOML: unclosed table, expected `]`",
             ),
@@ -452,7 +452,7 @@ mode = "act"
             assert!(problems.starts_with(expected), "{text}: {problems}");
             assert_eq!(problems.lines().count(), 1, "{problems}");
         }
-        assert!(problems("zzz = 1").ends_with("`transient`, `triggers`, `wake`, `repos`"));
+        assert!(problems("zzz = 1").ends_with("`transient`, `triggers`, `repos`"));
         // A field is suggested only up to a distance of one plus a quarter of its length.
         assert!(problems("mo = 1").contains("did you mean `mode`?"));
         assert!(problems("made_x = 1").contains("expected one of"));
@@ -476,11 +476,11 @@ mode = "act"
                 "budgets.rebuild = 99999999999999999999",
                 "budgets.rebuild must be a number from 0 to 4294967295 (it is 99999999999999999999)",
             ),
-            ("policy.extended_rules = 'yes'", "policy.extended_rules must be true or false, not a string"),
+            ("rules.extended = 'yes'", "rules.extended must be true or false, not a string"),
             ("breaker.failure_threshold = 'half'", "breaker.failure_threshold must be a number, not a string"),
-            ("ours = 1", "ours must be a table, not a whole number"),
-            ("ours.labels = 'x'", "ours.labels must be a list, not a string"),
-            ("ours.labels = [1.5]", "ours.labels[0] must be a string, not a number"),
+            ("managed = 1", "managed must be a table, not a whole number"),
+            ("managed.labels = 'x'", "managed.labels must be a list, not a string"),
+            ("managed.labels = [1.5]", "managed.labels[0] must be a string, not a number"),
             ("repos = 1", "repos must be a table, not a whole number"),
             ("repos.\"a/b\" = 1", "repos.\"a/b\" must be a table, not a whole number"),
             ("[[transient]]", "transient must be a table, not a list"),

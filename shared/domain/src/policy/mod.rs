@@ -14,14 +14,15 @@ use std::collections::BTreeMap;
 use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
-pub use self::coordination::{Backlog, Coordination, Sentinel, Status};
+pub use self::coordination::{Backlog, Coordination, PostMergeHealth, StatusIssue};
 pub use self::load::{ConfigProblem, PolicyError};
 pub use self::pattern::{CompiledPattern, InvalidPattern, Pattern, TextPattern};
 #[cfg(feature = "schema")]
 pub use self::schema::schema;
 pub use self::sections::{
-    ApproverBot, AutomergeBot, Backoff, BehindRule, Breaker, Budgets, Checks, Limits, LivingCheck, Mode, Ours,
-    PolicyBot, Rebuild, RebuildVia, Retention, RetriggerVia, Rules, Sweep, Thresholds, Triggers, WakeUp,
+    ApproverBot, AutomergeBot, Backoff, BehindRule, BotRetrigger, Breaker, Budgets, CheckRunSettings, Checks, Limits,
+    ManagedSelector, Mode, PolicyBot, Rebuild, RebuildVia, Retention, Retrigger, RetriggerVia, Rules, Sweep,
+    Thresholds, Triggers,
 };
 use crate::id::RepoName;
 use crate::state::{State, Strategy};
@@ -35,7 +36,7 @@ pub struct Policy {
     /// `observe`: only log what would be done; `act`: do it.
     pub mode: Mode,
     /// Which pull requests Suture manages.
-    pub ours: Ours,
+    pub managed: ManagedSelector,
     /// Continuous integration.
     pub checks: Checks,
     /// Policy Bot.
@@ -47,11 +48,11 @@ pub struct Policy {
     /// How checks are run again.
     pub rebuild: Rebuild,
     /// Suture's own check run, which shows the status of a pull request.
-    pub check_run: LivingCheck,
+    pub check_run: CheckRunSettings,
     /// How the bots are retriggered.
-    pub wake: WakeUp,
+    pub retrigger: Retrigger,
     /// Which rules apply.
-    pub policy: Rules,
+    pub rules: Rules,
     /// When a pull request is stale, by state.
     pub thresholds_minutes: Thresholds,
     /// How often each remedy may run.
@@ -71,9 +72,9 @@ pub struct Policy {
     /// Limits on work in progress across repositories.
     pub coordination: Coordination,
     /// Health checks after merges.
-    pub sentinel: Sentinel,
+    pub post_merge_health: PostMergeHealth,
     /// An issue that shows the current status.
-    pub status: Status,
+    pub status_issue: StatusIssue,
     /// Issues that become pull requests.
     pub backlog: Backlog,
     /// Failures that are never retried, by name; matched before `transient`.
@@ -212,7 +213,7 @@ mod tests {
     fn other_defaults() {
         let policy = Policy::default();
         assert_eq!((policy.mode, policy.checks.behind), (Mode::Observe, BehindRule::Strict));
-        assert!(policy.policy.extended_rules && policy.policy.approval_required.is_empty());
+        assert!(policy.rules.extended && policy.rules.approval_required.is_empty());
         assert_eq!(policy.backoff, Backoff { base_secs: 30, max_secs: 600, cooldown_secs: 900 });
         let breaker = Breaker { window_minutes: 15, failure_threshold: 0.5, minimum_actions: 5, cooldown_minutes: 10 };
         assert_eq!(policy.breaker, breaker);
@@ -228,11 +229,11 @@ mod tests {
         let sweep = Sweep { every_minutes: 1, concurrency: 8, max_prs: 500, inventory_every: 12 };
         assert_eq!(policy.sweep, sweep);
         let triggers = Triggers {
-            quiet_secs: 10,
-            longest_wait_secs: 120,
+            debounce_secs: 10,
+            max_debounce_secs: 120,
             per_repo_per_day: 100,
             per_org_per_day: 1000,
-            at_once: 5,
+            max_concurrent: 5,
             retries: 3,
             timeout_minutes: 10,
             max_prs: 50,
@@ -266,7 +267,7 @@ mod tests {
             [budgets]
             rebuild = 4
             branch_update = 5
-            [ours]
+            [managed]
             authors = ["a", "b"]
             [transient.mine]
             patterns = ["flux"]
@@ -274,7 +275,7 @@ mod tests {
             [repos."Acme/App"]
             mode = "observe"
             budgets.rebuild = 6
-            ours.authors = ["c"]
+            managed.authors = ["c"]
             transient.mine.sources = []
             transient.network.enabled = false
             "#,
@@ -286,8 +287,8 @@ mod tests {
         let app = policies.for_repo(&repo("aCME/aPP"));
         assert_eq!((base.mode, base.budgets.rebuild, base.budgets.branch_update), (Mode::Act, 4, 5));
         assert_eq!((app.mode, app.budgets.rebuild, app.budgets.branch_update), (Mode::Observe, 6, 5));
-        assert_eq!((app.budgets.close_and_reopen, app.ours.authors.as_slice()), (1, ["c".to_owned()].as_slice()));
-        assert_eq!(app.ours.labels, ["codegenie"]);
+        assert_eq!((app.budgets.close_and_reopen, app.managed.authors.as_slice()), (1, ["c".to_owned()].as_slice()));
+        assert_eq!(app.managed.labels, ["codegenie"]);
         assert_eq!(base.transient.0["mine"].sources, [TextPattern::known("ci")]);
         assert_eq!(app.transient.0["mine"].sources, []);
         assert_eq!(app.transient.0["mine"].patterns, [TextPattern::known("flux")]);

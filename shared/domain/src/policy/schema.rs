@@ -64,7 +64,7 @@ mod tests {
         assert_eq!(policy["properties"]["mode"]["default"], "observe");
         assert_eq!(policy["properties"]["budgets"].get("default"), None);
         assert_eq!(schema["$defs"]["Budgets"]["properties"]["lifetime"]["default"], 12);
-        assert_eq!(schema["$defs"]["Ours"]["properties"]["vulnerability_patterns"]["items"], {
+        assert_eq!(schema["$defs"]["ManagedSelector"]["properties"]["vulnerability_patterns"]["items"], {
             serde_json::json!({ "type": "string" })
         });
         assert_eq!(schema["properties"]["repos"]["additionalProperties"]["$ref"], "#/$defs/Policy");

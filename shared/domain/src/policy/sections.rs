@@ -90,7 +90,7 @@ pub(super) use table;
 
 table! {
     /// Which pull requests Suture manages: a match of author, branch or label is enough.
-    Ours {
+    ManagedSelector {
         /// Logins of the authors, compared without case; apps end in `[bot]`.
         authors: Vec<String> = texts(&["codegenie[bot]"]),
         /// Prefixes of the head branches.
@@ -111,6 +111,8 @@ table! {
         required: Vec<String> = Vec::new(),
         /// `strict`: a branch is behind only where its base requires up-to-date branches; `always`: everywhere.
         behind: BehindRule = BehindRule::Strict,
+        /// Names of the checks and statuses that Jenkins reports. Their build logs are read.
+        jenkins_patterns: Vec<Pattern> = JENKINS.clone(),
     }
 }
 
@@ -160,42 +162,44 @@ table! {
 
 table! {
     /// Suture's own check run on each head commit, which shows the status of the pull request. Needs a GitHub App.
-    LivingCheck {
+    CheckRunSettings {
         /// Whether to publish it. Only in act mode: in observe mode Suture changes nothing.
         enabled: bool = false,
     }
 }
 
 table! {
-    /// How the bots are retriggered; by default with an event on the bus.
-    WakeUp {
-        /// Policy Bot.
-        policy_bot: RetriggerVia = RetriggerVia::Bus,
-        /// The label, the comment or the URL for it.
-        policy_bot_with: String = String::new(),
-        /// The separation-of-duties validator.
-        sod_validator: RetriggerVia = RetriggerVia::Bus,
-        /// The label, the comment or the URL for it.
-        sod_validator_with: String = String::new(),
-        /// Approver Bot.
-        approver_bot: RetriggerVia = RetriggerVia::Bus,
-        /// The label, the comment or the URL for it.
-        approver_bot_with: String = String::new(),
-        /// Automerge Bot.
-        automerge_bot: RetriggerVia = RetriggerVia::Bus,
-        /// The label, the comment or the URL for it.
-        automerge_bot_with: String = String::new(),
+    /// How one bot is retriggered.
+    BotRetrigger {
+        /// `bus`, `label`, `comment` or `http`.
+        via: RetriggerVia = RetriggerVia::Bus,
+        /// The label, the comment or the URL; unused for `bus`.
+        target: String = String::new(),
     }
 }
 
-impl WakeUp {
-    /// How the bot of this strategy is retriggered, and with what; `None` for strategies without a bot.
-    pub fn of(&self, strategy: Strategy) -> Option<(RetriggerVia, &str)> {
+table! {
+    /// How the bots are retriggered; by default with an event on the bus.
+    Retrigger {
+        /// Policy Bot.
+        policy_bot: BotRetrigger = BotRetrigger::default(),
+        /// The separation-of-duties validator.
+        sod_validator: BotRetrigger = BotRetrigger::default(),
+        /// Approver Bot.
+        approver_bot: BotRetrigger = BotRetrigger::default(),
+        /// Automerge Bot.
+        automerge_bot: BotRetrigger = BotRetrigger::default(),
+    }
+}
+
+impl Retrigger {
+    /// How the bot of this strategy is retriggered; `None` for strategies without a bot.
+    pub fn of(&self, strategy: Strategy) -> Option<&BotRetrigger> {
         match strategy {
-            Strategy::RetriggerPolicyBot => Some((self.policy_bot, &self.policy_bot_with)),
-            Strategy::RetriggerSodCheck => Some((self.sod_validator, &self.sod_validator_with)),
-            Strategy::RetriggerApproverBot => Some((self.approver_bot, &self.approver_bot_with)),
-            Strategy::RetriggerAutomergeBot => Some((self.automerge_bot, &self.automerge_bot_with)),
+            Strategy::RetriggerPolicyBot => Some(&self.policy_bot),
+            Strategy::RetriggerSodCheck => Some(&self.sod_validator),
+            Strategy::RetriggerApproverBot => Some(&self.approver_bot),
+            Strategy::RetriggerAutomergeBot => Some(&self.automerge_bot),
             Strategy::Rebuild | Strategy::BranchUpdate | Strategy::CloseAndReopen => None,
         }
     }
@@ -205,7 +209,7 @@ table! {
     /// Which rules apply.
     Rules {
         /// Also remedy pull requests whose checks never started or never finished, or whose merge hangs.
-        extended_rules: bool = true,
+        extended: bool = true,
         /// Strategies that need a person's approval before they run; suggested: `close_and_reopen`.
         approval_required: Vec<Strategy> = Vec::new(),
     }
@@ -319,15 +323,15 @@ table! {
     /// Reconcile requests, which run before the next scheduled sweep: one pull request, a base branch, or everything.
     Triggers {
         /// A request from a webhook starts once no newer one has come for this long; a person's request starts at once.
-        quiet_secs: u32 = 10,
+        debounce_secs: u32 = 10,
         /// The longest time that a request from a webhook waits.
-        longest_wait_secs: u32 = 120,
+        max_debounce_secs: u32 = 120,
         /// Requests per repository and day (UTC), coalesced ones counted once; more are left to the scheduled sweep.
         per_repo_per_day: u32 = 100,
         /// Requests per repository owner and day (UTC); requests for everything are not counted.
         per_org_per_day: u32 = 1000,
         /// Requests processed at the same time, over all repositories; at most one per repository.
-        at_once: u32 = 5,
+        max_concurrent: u32 = 5,
         /// How often a failed request is retried.
         retries: u32 = 3,
         /// The time limit of a request; unfinished pull requests stay due.
@@ -358,7 +362,7 @@ fn contains(list: &[String], item: &str) -> bool {
     list.iter().any(|entry| entry.eq_ignore_ascii_case(item))
 }
 
-impl Ours {
+impl ManagedSelector {
     /// Whether Suture manages a pull request, by its author, its head branch or one of its labels.
     pub fn matches(&self, author: &str, branch: &str, labels: &[String]) -> bool {
         contains(&self.authors, author)
@@ -386,6 +390,13 @@ fn official_spelling(found: &Captures<'_>) -> String {
     match found.get(1) {
         Some(rest) => format!("GHSA{}", rest.as_str().to_ascii_lowercase()),
         None => found[0].to_ascii_uppercase(),
+    }
+}
+
+impl Checks {
+    /// Whether Jenkins reports the check or status with this name.
+    pub fn is_jenkins(&self, name: &str) -> bool {
+        self.jenkins_patterns.iter().any(|pattern| pattern.is_match(name))
     }
 }
 
@@ -436,6 +447,7 @@ static OFFICIAL_ID: LazyLock<Regex> = LazyLock::new(|| {
 // Static, so that every policy shares the same compiled patterns.
 static VULNERABILITIES: LazyLock<Vec<Pattern>> =
     LazyLock::new(|| known(&[r"CVE-\d{4}-\d{4,}", r"GHSA(-[0-9a-z]{4}){3}", r"VULN-[A-Za-z0-9]+"]));
+static JENKINS: LazyLock<Vec<Pattern>> = LazyLock::new(|| known(&[r"(?i)jenkins"]));
 static SOD: LazyLock<Vec<Pattern>> = LazyLock::new(|| known(&[r"(?i)separation of duties", r"(?i)\bsod\b"]));
 // "separation of duties failed, build passed" must stay SOD, so a pattern needs "build" together with a failure word.
 static BUILD: LazyLock<Vec<Pattern>> = LazyLock::new(|| {
@@ -468,9 +480,10 @@ mod tests {
     #[test]
     fn every_built_in_pattern_compiles() {
         let bot = PolicyBot::default();
-        for pattern in [&VULNERABILITIES, &bot.sod_patterns, &bot.build_patterns, &bot.branch_protection_patterns]
-            .into_iter()
-            .flatten()
+        for pattern in
+            [&VULNERABILITIES, &JENKINS, &bot.sod_patterns, &bot.build_patterns, &bot.branch_protection_patterns]
+                .into_iter()
+                .flatten()
         {
             assert_eq!(&Pattern::new(pattern.as_str()).unwrap(), pattern);
         }
@@ -480,28 +493,29 @@ mod tests {
 
     #[test]
     fn author_branch_or_label_makes_a_pull_request_managed() {
-        let ours = Ours::default();
+        let managed = ManagedSelector::default();
         let labels = |label: &str| vec!["bug".to_owned(), label.to_owned()];
-        assert!(ours.matches("CodeGenie[bot]", "x", &[]));
-        assert!(ours.matches("jane", "codegenie/fix", &[]));
-        assert!(ours.matches("jane", "x", &labels("CodeGenie")));
-        assert!(!ours.matches("codegenie", "x/codegenie/fix", &labels("codegenie-like")));
-        assert!(!ours.matches("jane", "Codegenie/fix", &[]));
+        assert!(managed.matches("CodeGenie[bot]", "x", &[]));
+        assert!(managed.matches("jane", "codegenie/fix", &[]));
+        assert!(managed.matches("jane", "x", &labels("CodeGenie")));
+        assert!(!managed.matches("codegenie", "x/codegenie/fix", &labels("codegenie-like")));
+        assert!(!managed.matches("jane", "Codegenie/fix", &[]));
     }
 
     #[test]
     fn vulnerability_id_has_one_spelling() {
-        let ours = Ours::default();
-        let id = |texts: &[&str]| ours.vulnerability_id(texts);
+        let managed = ManagedSelector::default();
+        let id = |texts: &[&str]| managed.vulnerability_id(texts);
         assert_eq!(id(&["Fix lodash", "codegenie/cve-2024-12345-lodash"]).as_deref(), Some("CVE-2024-12345"));
         assert_eq!(id(&["ghsa-ABCD-0e9f-x2x3 in a title", "CVE-2024-1111"]).as_deref(), Some("GHSA-abcd-0e9f-x2x3"));
         assert_eq!(id(&["both GHSA-aaaa-bbbb-cccc and CVE-2024-1111"]).as_deref(), Some("CVE-2024-1111"));
         assert_eq!(id(&["VULN-aB3"]).as_deref(), Some("VULN-aB3"));
         assert_eq!(id(&["codegenie/vuln-fix", "CVE-2024-123", "GHSA-aaaa-bbbb", ""]), None);
         assert_eq!(id(&[]), None);
-        let custom = Ours { vulnerability_patterns: vec![Pattern::known("x*")], ..Ours::default() };
+        let custom =
+            ManagedSelector { vulnerability_patterns: vec![Pattern::known("x*")], ..ManagedSelector::default() };
         assert_eq!(custom.vulnerability_id(&["abc"]), None);
-        let none = Ours { vulnerability_patterns: Vec::new(), ..Ours::default() };
+        let none = ManagedSelector { vulnerability_patterns: Vec::new(), ..ManagedSelector::default() };
         assert_eq!(none.vulnerability_id(&["CVE-2024-1111"]), None);
     }
 
@@ -543,9 +557,9 @@ mod tests {
     proptest! {
         #[test]
         fn vulnerability_id_is_found_in_itself(text in "\\PC{0,40}(cve|CVE|Ghsa|VULN)-[0-9a-zA-Z-]{0,20}\\PC{0,10}") {
-            let ours = Ours::default();
-            if let Some(id) = ours.vulnerability_id(&[&text]) {
-                prop_assert_eq!(ours.vulnerability_id(&[&id]), Some(id));
+            let managed = ManagedSelector::default();
+            if let Some(id) = managed.vulnerability_id(&[&text]) {
+                prop_assert_eq!(managed.vulnerability_id(&[&id]), Some(id));
             }
         }
     }

@@ -3,9 +3,10 @@
 //! cannot overflow.
 
 use super::Policy;
-use super::coordination::{Backlog, Coordination, Sentinel, Status};
+use super::coordination::{Backlog, Coordination, PostMergeHealth, StatusIssue};
 use super::sections::{
-    Backoff, Breaker, Budgets, Limits, Ours, Retention, RetriggerVia, Sweep, Thresholds, Triggers, WakeUp,
+    Backoff, BotRetrigger, Breaker, Budgets, Limits, ManagedSelector, Retention, Retrigger, RetriggerVia, Sweep,
+    Thresholds, Triggers,
 };
 use crate::coordination::is_control_label;
 use crate::id::RepoName;
@@ -25,7 +26,7 @@ pub(super) type ConfigFinding = (String, String);
 /// Every problem of a policy.
 pub(super) fn validate(policy: &Policy) -> Vec<ConfigFinding> {
     let mut findings = ConfigFindings(Vec::new());
-    findings.ours(&policy.ours);
+    findings.managed(&policy.managed);
     findings.names("checks.required", &policy.checks.required, "a check name cannot be empty");
     for (n, name) in policy.checks.required.iter().enumerate() {
         if policy.is_policy_context(name) {
@@ -49,7 +50,7 @@ pub(super) fn validate(policy: &Policy) -> Vec<ConfigFinding> {
     if policy.rebuild.job.trim().is_empty() {
         findings.add("rebuild.job", "must not be empty: no build could be started or found");
     }
-    findings.wake(&policy.wake);
+    findings.retrigger(&policy.retrigger);
     findings.thresholds(&policy.thresholds_minutes);
     findings.budgets(policy, &policy.budgets);
     findings.backoff(&policy.backoff);
@@ -59,8 +60,8 @@ pub(super) fn validate(policy: &Policy) -> Vec<ConfigFinding> {
     findings.triggers(&policy.triggers);
     findings.retention(&policy.retention);
     findings.coordination(&policy.coordination);
-    findings.sentinel(&policy.sentinel, &policy.retention);
-    findings.status(&policy.status);
+    findings.post_merge_health(&policy.post_merge_health, &policy.retention);
+    findings.status_issue(&policy.status_issue);
     findings.backlog(&policy.backlog);
     for (name, rule) in &policy.never_transient.0 {
         findings.rule("never_transient", name, rule);
@@ -96,17 +97,17 @@ impl ConfigFindings {
         }
     }
 
-    fn ours(&mut self, ours: &Ours) {
-        let Ours { authors, branch_prefixes, labels, vulnerability_patterns: _ } = ours;
+    fn managed(&mut self, managed: &ManagedSelector) {
+        let ManagedSelector { authors, branch_prefixes, labels, vulnerability_patterns: _ } = managed;
         if authors.is_empty() && branch_prefixes.is_empty() && labels.is_empty() {
             self.add(
-                "ours",
+                "managed",
                 "must name at least one author, branch prefix or label: otherwise Suture manages no pull request",
             );
         }
-        self.names("ours.authors", authors, "a login cannot be empty");
-        self.names("ours.branch_prefixes", branch_prefixes, "Suture would manage every pull request");
-        self.names("ours.labels", labels, "a label cannot be empty");
+        self.names("managed.authors", authors, "a login cannot be empty");
+        self.names("managed.branch_prefixes", branch_prefixes, "Suture would manage every pull request");
+        self.names("managed.labels", labels, "a label cannot be empty");
     }
 
     fn thresholds(&mut self, thresholds: &Thresholds) {
@@ -204,18 +205,19 @@ impl ConfigFindings {
 
     fn triggers(&mut self, triggers: &Triggers) {
         let none = "every request would be refused";
-        let Triggers { quiet_secs, longest_wait_secs, at_once, retries, timeout_minutes, max_prs, .. } = *triggers;
-        self.number("triggers.quiet_secs", quiet_secs, 0, MAX_SECS, "");
+        let Triggers { debounce_secs, max_debounce_secs, max_concurrent, retries, timeout_minutes, max_prs, .. } =
+            *triggers;
+        self.number("triggers.debounce_secs", debounce_secs, 0, MAX_SECS, "");
         self.number(
-            "triggers.longest_wait_secs",
-            longest_wait_secs,
-            quiet_secs,
+            "triggers.max_debounce_secs",
+            max_debounce_secs,
+            debounce_secs,
             MAX_SECS,
-            "it must not be less than triggers.quiet_secs",
+            "it must not be less than triggers.debounce_secs",
         );
         self.number("triggers.per_repo_per_day", triggers.per_repo_per_day, 1, 1_000_000, none);
         self.number("triggers.per_org_per_day", triggers.per_org_per_day, 1, 1_000_000, none);
-        self.number("triggers.at_once", at_once, 1, 100, "no request would start");
+        self.number("triggers.max_concurrent", max_concurrent, 1, 100, "no request would start");
         self.number("triggers.retries", retries, 0, 100, "");
         let last_minute = "nothing is read from GitHub in the last minute of a request";
         self.number("triggers.timeout_minutes", timeout_minutes, 2, 1_440, last_minute);
@@ -231,19 +233,19 @@ impl ConfigFindings {
         self.number("retention.runs_days", runs_days, 1, MAX_DAYS, "an escalation mail could not list the remedies");
     }
 
-    fn wake(&mut self, wake: &WakeUp) {
-        for (bot, how, with) in [
-            ("policy_bot", wake.policy_bot, &wake.policy_bot_with),
-            ("sod_validator", wake.sod_validator, &wake.sod_validator_with),
-            ("approver_bot", wake.approver_bot, &wake.approver_bot_with),
-            ("automerge_bot", wake.automerge_bot, &wake.automerge_bot_with),
+    fn retrigger(&mut self, retrigger: &Retrigger) {
+        for (bot, BotRetrigger { via, target }) in [
+            ("policy_bot", &retrigger.policy_bot),
+            ("sod_validator", &retrigger.sod_validator),
+            ("approver_bot", &retrigger.approver_bot),
+            ("automerge_bot", &retrigger.automerge_bot),
         ] {
-            let field = format!("wake.{bot}_with");
-            if how != RetriggerVia::Bus && with.trim().is_empty() {
+            let field = format!("retrigger.{bot}.target");
+            if *via != RetriggerVia::Bus && target.trim().is_empty() {
                 self.add(&field, "must be the label, the comment or the URL that retriggers the bot");
             }
             // Suture removes and adds the label again, which it must never do with people's control labels.
-            if how == RetriggerVia::Label && is_control_label(with) {
+            if *via == RetriggerVia::Label && is_control_label(target) {
                 self.add(&field, "must not be a label with which people control Suture: Suture would remove it");
             }
         }
@@ -256,32 +258,44 @@ impl ConfigFindings {
         self.number("coordination.merge_batch", merge_batch, 0, 1_000, "");
     }
 
-    fn sentinel(&mut self, sentinel: &Sentinel, retention: &Retention) {
-        for (n, url) in sentinel.urls.iter().enumerate() {
+    fn post_merge_health(&mut self, post_merge_health: &PostMergeHealth, retention: &Retention) {
+        for (n, url) in post_merge_health.urls.iter().enumerate() {
             let host = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
             let host = host.and_then(|rest| rest.split(['/', '?', '#']).next()).unwrap_or_default();
             if host.is_empty() || url.contains(char::is_whitespace) {
-                self.add(format!("sentinel.urls[{n}]"), "must be a URL like https://example.org/health");
+                self.add(format!("post_merge_health.urls[{n}]"), "must be a URL like https://example.org/health");
             }
         }
-        self.repo("sentinel.issue_repo", &sentinel.issue_repo);
-        self.names("sentinel.labels", &sentinel.labels, "a label cannot be empty");
-        let (watch, kept) = (sentinel.watch_minutes, retention.terminal_hours.saturating_mul(60));
-        self.number("sentinel.watch_minutes", watch, 1, 1_440, "no URL would be requested");
+        self.repo("post_merge_health.issue_repo", &post_merge_health.issue_repo);
+        self.names("post_merge_health.labels", &post_merge_health.labels, "a label cannot be empty");
+        let (watch, kept) = (post_merge_health.watch_minutes, retention.terminal_hours.saturating_mul(60));
+        self.number("post_merge_health.watch_minutes", watch, 1, 1_440, "no URL would be requested");
         if kept > 0 && watch > kept.saturating_sub(10) {
             let sentence = format!(
                 "must be at least ten minutes less than retention.terminal_hours, which is {kept} minutes (it is {watch}): the record of a merge would expire before its watch ends"
             );
-            self.add("sentinel.watch_minutes", sentence);
+            self.add("post_merge_health.watch_minutes", sentence);
         }
         let no_failure = "an outage needs at least one failed check";
-        self.number("sentinel.failures_in_a_row", sentinel.failures_in_a_row, 1, 10, no_failure);
-        self.number("sentinel.timeout_secs", sentinel.timeout_secs, 1, 8, "every request would time out");
+        self.number("post_merge_health.failures_in_a_row", post_merge_health.failures_in_a_row, 1, 10, no_failure);
+        self.number(
+            "post_merge_health.timeout_secs",
+            post_merge_health.timeout_secs,
+            1,
+            8,
+            "every request would time out",
+        );
     }
 
-    fn status(&mut self, status: &Status) {
-        self.repo("status.repo", &status.repo);
-        self.number("status.every_minutes", status.every_minutes, 1, 1_440, "every sweep would update the issue");
+    fn status_issue(&mut self, status_issue: &StatusIssue) {
+        self.repo("status_issue.repo", &status_issue.repo);
+        self.number(
+            "status_issue.every_minutes",
+            status_issue.every_minutes,
+            1,
+            1_440,
+            "every sweep would update the issue",
+        );
     }
 
     fn backlog(&mut self, backlog: &Backlog) {
@@ -371,10 +385,10 @@ mod tests {
             ("sweep.concurrency", 1, 100),
             ("sweep.max_prs", 1, 100_000),
             ("sweep.inventory_every", 1, 100_000),
-            ("triggers.longest_wait_secs", 10, 86_400),
+            ("triggers.max_debounce_secs", 10, 86_400),
             ("triggers.per_repo_per_day", 1, 1_000_000),
             ("triggers.per_org_per_day", 1, 1_000_000),
-            ("triggers.at_once", 1, 100),
+            ("triggers.max_concurrent", 1, 100),
             ("triggers.retries", 0, 100),
             ("triggers.timeout_minutes", 2, 1_440),
             ("triggers.max_prs", 1, 10_000),
@@ -383,9 +397,9 @@ mod tests {
             ("retention.runs_days", 1, 3_650),
             ("coordination.wip_limit", 1, 1_000),
             ("coordination.merge_batch", 0, 1_000),
-            ("sentinel.failures_in_a_row", 1, 10),
-            ("sentinel.timeout_secs", 1, 8),
-            ("status.every_minutes", 1, 1_440),
+            ("post_merge_health.failures_in_a_row", 1, 10),
+            ("post_merge_health.timeout_secs", 1, 8),
+            ("status_issue.every_minutes", 1, 1_440),
             ("backlog.every_minutes", 1, 1_440),
             ("backlog.discovered_hours", 1, 8_760),
             ("backlog.in_progress_hours", 1, 8_760),
@@ -415,25 +429,39 @@ mod tests {
 
     #[test]
     fn longest_wait_is_at_least_the_quiet_time() {
-        assert_eq!(messages("triggers.quiet_secs = 0\ntriggers.longest_wait_secs = 0"), Vec::<String>::new());
-        assert_eq!(messages("triggers.quiet_secs = 120"), Vec::<String>::new());
-        let message =
-            "triggers.longest_wait_secs must be at least 121 (it is 120): it must not be less than triggers.quiet_secs";
-        assert_eq!(messages("triggers.quiet_secs = 121"), [message]);
+        assert_eq!(messages("triggers.debounce_secs = 0\ntriggers.max_debounce_secs = 0"), Vec::<String>::new());
+        assert_eq!(messages("triggers.debounce_secs = 120"), Vec::<String>::new());
+        let message = "triggers.max_debounce_secs must be at least 121 (it is 120): it must not be less than triggers.debounce_secs";
+        assert_eq!(messages("triggers.debounce_secs = 121"), [message]);
     }
 
     #[test]
     fn urls_repositories_labels_and_branches_must_be_valid() {
         for (line, expected) in [
-            ("sentinel.urls = ['example.org']", "sentinel.urls[0] must be a URL like https://example.org/health"),
-            ("sentinel.urls = ['https://']", "sentinel.urls[0] must be a URL like https://example.org/health"),
-            ("sentinel.urls = ['https://a b']", "sentinel.urls[0] must be a URL like https://example.org/health"),
             (
-                "sentinel.issue_repo = 'ops'",
-                "sentinel.issue_repo is invalid: `ops` is not a repository: expected `owner/name`",
+                "post_merge_health.urls = ['example.org']",
+                "post_merge_health.urls[0] must be a URL like https://example.org/health",
             ),
-            ("status.repo = 'a/b/c'", "status.repo is invalid: `a/b/c` is not a repository: expected `owner/name`"),
-            ("sentinel.labels = ['']", "sentinel.labels[0] must not be empty: a label cannot be empty"),
+            (
+                "post_merge_health.urls = ['https://']",
+                "post_merge_health.urls[0] must be a URL like https://example.org/health",
+            ),
+            (
+                "post_merge_health.urls = ['https://a b']",
+                "post_merge_health.urls[0] must be a URL like https://example.org/health",
+            ),
+            (
+                "post_merge_health.issue_repo = 'ops'",
+                "post_merge_health.issue_repo is invalid: `ops` is not a repository: expected `owner/name`",
+            ),
+            (
+                "status_issue.repo = 'a/b/c'",
+                "status_issue.repo is invalid: `a/b/c` is not a repository: expected `owner/name`",
+            ),
+            (
+                "post_merge_health.labels = ['']",
+                "post_merge_health.labels[0] must not be empty: a label cannot be empty",
+            ),
             (
                 "backlog.label_prefix = ''",
                 "backlog.label_prefix must not be empty: every label named `approved` would count as a pipeline label",
@@ -447,21 +475,21 @@ mod tests {
                 "backlog.base_branch must not be empty: CodeGenie needs a base branch for its pull requests",
             ),
             (
-                "wake = { policy_bot = 'label', policy_bot_with = 'suture/Hold' }",
-                "wake.policy_bot_with must not be a label with which people control Suture: Suture would remove it",
+                "retrigger.policy_bot = { via = 'label', target = 'suture/Hold' }",
+                "retrigger.policy_bot.target must not be a label with which people control Suture: Suture would remove it",
             ),
             (
-                "sentinel.watch_minutes = 51\nretention.terminal_hours = 1",
-                "sentinel.watch_minutes must be at least ten minutes less than retention.terminal_hours, which is 60 minutes (it is 51): the record of a merge would expire before its watch ends",
+                "post_merge_health.watch_minutes = 51\nretention.terminal_hours = 1",
+                "post_merge_health.watch_minutes must be at least ten minutes less than retention.terminal_hours, which is 60 minutes (it is 51): the record of a merge would expire before its watch ends",
             ),
         ] {
             assert_eq!(messages(line), [expected], "{line}");
         }
         for valid in [
-            "sentinel = { urls = ['https://shop.example/health?deep=1', 'http://10.0.0.1:8080'], issue_repo = 'acme/ops' }",
-            "status.repo = 'acme/ops'\nbacklog.enabled = true",
-            "wake = { policy_bot = 'comment', policy_bot_with = 'suture/hold' }",
-            "sentinel.watch_minutes = 50\nretention.terminal_hours = 1",
+            "post_merge_health = { urls = ['https://shop.example/health?deep=1', 'http://10.0.0.1:8080'], issue_repo = 'acme/ops' }",
+            "status_issue.repo = 'acme/ops'\nbacklog.enabled = true",
+            "retrigger.policy_bot = { via = 'comment', target = 'suture/hold' }",
+            "post_merge_health.watch_minutes = 50\nretention.terminal_hours = 1",
         ] {
             assert_eq!(messages(valid), Vec::<String>::new(), "{valid}");
         }
@@ -522,16 +550,16 @@ mod tests {
             ),
             ("approver_bot.logins = ['a', '']", "approver_bot.logins[1] must not be empty: a login cannot be empty"),
             ("automerge_bot.logins = ['']", "automerge_bot.logins[0] must not be empty: a login cannot be empty"),
-            ("ours.authors = ['']", "ours.authors[0] must not be empty: a login cannot be empty"),
+            ("managed.authors = ['']", "managed.authors[0] must not be empty: a login cannot be empty"),
             (
-                "ours.branch_prefixes = ['']",
-                "ours.branch_prefixes[0] must not be empty: Suture would manage every pull request",
+                "managed.branch_prefixes = ['']",
+                "managed.branch_prefixes[0] must not be empty: Suture would manage every pull request",
             ),
-            ("ours.labels = ['']", "ours.labels[0] must not be empty: a label cannot be empty"),
+            ("managed.labels = ['']", "managed.labels[0] must not be empty: a label cannot be empty"),
             ("checks.required = ['']", "checks.required[0] must not be empty: a check name cannot be empty"),
             (
-                "ours = { authors = [], branch_prefixes = [], labels = [] }",
-                "ours must name at least one author, branch prefix or label: otherwise Suture manages no pull request",
+                "managed = { authors = [], branch_prefixes = [], labels = [] }",
+                "managed must name at least one author, branch prefix or label: otherwise Suture manages no pull request",
             ),
             (
                 "transient.x.sources = ['ci']",
@@ -551,13 +579,13 @@ mod tests {
     }
 
     #[test]
-    fn one_selector_of_ours_is_enough() {
+    fn one_selector_is_enough() {
         for kept in ["authors", "branch_prefixes", "labels"] {
             let emptied = ["authors", "branch_prefixes", "labels"].into_iter().filter(|&list| list != kept);
-            let text: String = emptied.map(|list| format!("ours.{list} = []\n")).collect();
+            let text: String = emptied.map(|list| format!("managed.{list} = []\n")).collect();
             assert_eq!(messages(&text), Vec::<String>::new(), "{text}");
         }
-        assert_eq!(messages("automerge_bot.logins = []\nours.vulnerability_patterns = []"), Vec::<String>::new());
+        assert_eq!(messages("automerge_bot.logins = []\nmanaged.vulnerability_patterns = []"), Vec::<String>::new());
     }
 
     #[test]

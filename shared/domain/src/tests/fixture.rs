@@ -276,10 +276,10 @@ impl PullRequestStory {
         self.apply(FactKind::Merge { head: self.head.clone(), report });
     }
 
-    pub(crate) fn push(&mut self, head: char, ours: bool) {
+    pub(crate) fn push(&mut self, head: char, by_suture: bool) {
         let before = Some(self.head.clone());
         self.head = sha(head);
-        self.apply(FactKind::HeadMoved { described: described(&self.head.clone()), before, ours });
+        self.apply(FactKind::HeadMoved { described: described(&self.head.clone()), before, by_suture });
     }
 
     /// A snapshot with exactly the content of the record.

@@ -101,7 +101,7 @@ fn any_facts() -> impl Strategy<Value = Vec<Fact>> {
             reports.into_iter().enumerate().map(|(n, what)| fact(n, time_of(&what), what)).collect();
         for n in 1..pushes {
             let before = Some(sha(HEADS[n - 1]));
-            let what = FactKind::HeadMoved { described: described(&sha(HEADS[n])), before, ours: false };
+            let what = FactKind::HeadMoved { described: described(&sha(HEADS[n])), before, by_suture: false };
             facts.push(fact(100 + n, at(PUSHED_AT[n]), what));
         }
         facts.sort_by_key(|fact| fact.occurred_at);
@@ -265,7 +265,7 @@ fn any_step() -> impl Strategy<Value = (RandomStep, i64)> {
     let labels = select(vec![vec![], vec!["suture/hold".to_owned()], vec!["suture/priority-p0".to_owned()]]);
     let step = prop_oneof![
         8 => any_report().prop_map(|what| RandomStep::Report(Box::new(what))),
-        1 => (select(HEADS.to_vec()), any::<bool>()).prop_map(|(head, ours)| RandomStep::Push(head, ours)),
+        1 => (select(HEADS.to_vec()), any::<bool>()).prop_map(|(head, by_suture)| RandomStep::Push(head, by_suture)),
         1 => (labels, any::<bool>()).prop_map(|(labels, draft)| RandomStep::Edit(labels, draft)),
         1 => Just(RandomStep::Close),
         1 => Just(RandomStep::Merge),
@@ -301,7 +301,7 @@ impl RandomStep {
 
     fn take(&self, tale: &mut PullRequestStory) {
         match self {
-            Self::Push(head, ours) => tale.push(*head, *ours),
+            Self::Push(head, by_suture) => tale.push(*head, *by_suture),
             Self::Reopen => tale.apply(FactKind::Reopened(described(&tale.head.clone()))),
             Self::Sweep(mergeable, behind_by, build) => {
                 if !tale.state().is_terminal() {

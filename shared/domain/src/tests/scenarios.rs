@@ -226,7 +226,7 @@ fn pushes_out_of_order_end_at_the_newest_head() {
     let moved = |head: char, before: char| FactKind::HeadMoved {
         described: described(&sha(head)),
         before: Some(sha(before)),
-        ours: false,
+        by_suture: false,
     };
     let mut tale = PullRequestStory::opened();
     tale.advance_minutes(5);
@@ -604,19 +604,19 @@ fn missed_push_is_found_by_verification() {
     assert_eq!((tale.state(), &tale.record().head_sha), (State::ChecksRunning, &sha('b')));
     assert_eq!(tale.log.last().unwrap().payload.name.as_deref(), Some("BRANCH_UPDATED"));
     assert_eq!(tale.last().heads.len(), 2);
-    assert_eq!(tale.record().state_since, tale.now - minutes(1), "GitHub's clock and ours may differ");
+    assert_eq!(tale.record().state_since, tale.now - minutes(1), "GitHub's clock and Suture's may differ");
     // The push event arrives late and has nothing new; an older one is superseded.
     tale.apply_at(
         tale.now - minutes(20),
-        FactKind::HeadMoved { described: described(&sha('b')), before: None, ours: false },
+        FactKind::HeadMoved { described: described(&sha('b')), before: None, by_suture: false },
     );
     assert_eq!(tale.outcome(), FactOutcome::Duplicate);
     tale.apply_at(
         tale.now - minutes(20),
-        FactKind::HeadMoved { described: described(&sha('c')), before: None, ours: false },
+        FactKind::HeadMoved { described: described(&sha('c')), before: None, by_suture: false },
     );
     assert_eq!(tale.outcome(), FactOutcome::Superseded);
-    // If GitHub's clock runs ahead of ours, a snapshot of the same head is still accepted.
+    // If GitHub's clock runs ahead of Suture's, a snapshot of the same head is still accepted.
     let mut ahead = tale.clone();
     ahead.record_mut().head_at = ahead.now + minutes(90);
     ahead.verify(github.clone());
@@ -783,7 +783,7 @@ fn any_event_of_an_open_pull_request_reopens_a_closed_record() {
     for what in [
         FactKind::Opened(described(&sha('a'))),
         FactKind::Edited(described(&sha('a'))),
-        FactKind::HeadMoved { described: described(&sha('b')), before: None, ours: false },
+        FactKind::HeadMoved { described: described(&sha('b')), before: None, by_suture: false },
     ] {
         let mut tale = PullRequestStory::at(State::Closed);
         tale.apply_at(tale.now, what.clone());

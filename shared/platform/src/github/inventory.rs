@@ -32,8 +32,8 @@ pub struct OpenPullRequest {
 impl OpenPullRequest {
     /// Whether it is one of ours.
     #[must_use]
-    pub fn is_ours(&self, policy: &Policy) -> bool {
-        policy.ours.matches(&self.author, &self.described.branch, &self.labels)
+    pub fn is_managed(&self, policy: &Policy) -> bool {
+        policy.managed.matches(&self.author, &self.described.branch, &self.labels)
     }
 }
 
@@ -110,7 +110,7 @@ fn list(repo: &RepoName, pull: &InventoryPull, policy: &Policy) -> Option<OpenPu
             head: pull.head_ref_oid.parse().ok()?,
             labels: mapping::labels(policy, labels.iter().map(String::as_str)),
             draft: pull.is_draft,
-            vulnerability_id: policy.ours.vulnerability_id(&texts),
+            vulnerability_id: policy.managed.vulnerability_id(&texts),
             created_at: pull.created_at,
             size: Some(pull.additions.saturating_add(pull.deletions)),
             required_checks: None,

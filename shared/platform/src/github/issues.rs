@@ -1,4 +1,4 @@
-//! Issues: our own (the status and the sentinel issue), and those of the backlog.
+//! Issues: our own (the status and the post_merge_health issue), and those of the backlog.
 
 use domain::id::{PrId, RepoName};
 use http::Method;

@@ -95,7 +95,7 @@ pub fn check(policy: &Policy, reported: &CheckReportSource<'_>) -> CheckReport {
 /// Sorted, each once.
 #[must_use]
 pub fn labels<'a>(policy: &Policy, all: impl IntoIterator<Item = &'a str>) -> Vec<String> {
-    let ours = |label: &str| policy.ours.labels.iter().any(|own| own.eq_ignore_ascii_case(label));
+    let ours = |label: &str| policy.managed.labels.iter().any(|own| own.eq_ignore_ascii_case(label));
     let mut labels: Vec<String> = all
         .into_iter()
         .filter(|label| lower(label).starts_with(OUR_LABELS) || ours(label))
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn only_labels_that_mean_something_are_kept() {
-        let policies = Policies::parse("[ours]\nlabels = ['fix me']").unwrap();
+        let policies = Policies::parse("[managed]\nlabels = ['fix me']").unwrap();
         let all = ["Suture/Hold", "bug", "fix me", "FIX ME", "codegenie", "suture/priority-p0", "fix me", "sutures/x"];
         assert_eq!(labels(policies.base(), all), ["FIX ME", "Suture/Hold", "fix me", "suture/priority-p0"]);
     }

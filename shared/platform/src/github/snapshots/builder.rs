@@ -166,7 +166,7 @@ impl SnapshotBuilder {
             head,
             labels: mapping::labels(policy, labels),
             draft: pull.is_draft,
-            vulnerability_id: policy.ours.vulnerability_id(&[&pull.title, &pull.head_ref_name, top_of(&pull.body)]),
+            vulnerability_id: policy.managed.vulnerability_id(&[&pull.title, &pull.head_ref_name, top_of(&pull.body)]),
             created_at: pull.created_at,
             size: Some(pull.additions.saturating_add(pull.deletions)),
             required_checks,
