@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use domain::breaker::BreakerStatus;
 use domain::id::RunId;
 use domain::reconcile_request::ReconcileScope;
 use domain::run::RunState;
@@ -107,7 +108,7 @@ async fn running_request_stops_when_cancelled_after_any_call() {
         testbed.with(|fakes| fakes.advance(jiff::SignedDuration::from_mins(1)));
         let next = testbed.sweep_now().await;
         assert_eq!((next.claims(), next.expired), (u32::from(!claimed), 0), "after {ahead} calls: {next:?}");
-        assert_eq!(next.breaker, "closed");
+        assert_eq!(next.breaker, Some(BreakerStatus::Closed));
     }
     println!("cancelled after each call: {removed} before the start, {cancelled} while running, {completed} too late");
     assert!(removed > 0 && cancelled > 10, "{removed} {cancelled}");

@@ -1,6 +1,7 @@
 //! R-FLOW-4: Jenkins is down, fifteen pull requests fail, the breaker trips and probes, and a person resets it.
 
 use domain::breaker::BreakerState;
+use domain::breaker::BreakerStatus;
 use domain::state::State;
 use fakes::{FakePrId, FakeSettings, Fault, JenkinsReporting, NewPullRequest, RepoSettings};
 use platform::store::breaker;
@@ -71,7 +72,7 @@ async fn outage(backend: Backend) {
     assert_eq!(claims(&testbed), claimed);
     let listed = testbed.summaries().iter().any(|summary| !summary.stale.is_empty());
     assert!(listed, "{:?}", testbed.summaries().last());
-    assert_eq!(testbed.summaries().last().unwrap().breaker, "open");
+    assert_eq!(testbed.summaries().last().unwrap().breaker, Some(BreakerStatus::Open));
 
     // After the cooldown one probe runs and fails: the breaker stays open and sends no second mail.
     let before = claims(&testbed);

@@ -270,9 +270,9 @@ fn outcome_of(applied: &ApplyResult, run: &RunId, spent: bool) -> VisitOutcome {
         return VisitOutcome::Escalated { spent };
     }
     // Observe mode logs a decision only once, but the recorded decision still counts.
-    match record.observed_decision.as_deref() {
-        Some(would) if would.starts_with(EventKind::WouldRemedy.name()) => VisitOutcome::WouldRemedy,
-        Some(would) if would.starts_with(EventKind::WouldEscalate.name()) => VisitOutcome::WouldEscalate,
+    match record.observed_decision.as_ref().map(|decision| decision.kind) {
+        Some(EventKind::WouldRemedy) => VisitOutcome::WouldRemedy,
+        Some(EventKind::WouldEscalate) => VisitOutcome::WouldEscalate,
         Some(_) | None if record.active_run.is_some() => VisitOutcome::Skipped(SkipReason::UnderWay),
         Some(_) | None => VisitOutcome::Skipped(SkipReason::NoAction),
     }

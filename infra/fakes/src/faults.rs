@@ -138,17 +138,10 @@ impl Fault {
         Self::ALL.into_iter().find(|fault| fault.name() == name)
     }
 
-    /// Why only a person can repair it; `None` if Suture can.
-    pub fn needs_a_person(self) -> Option<&'static str> {
-        if self == Self::RealTestFailure {
-            Some("the change breaks a test")
-        } else if self == Self::PolicyMisconfigured {
-            Some("the policy file is invalid")
-        } else if self == Self::ConflictAgain {
-            Some("two fixes conflict, and a fresh pull request conflicts again")
-        } else {
-            None
-        }
+    /// Whether only a person can repair it: the change breaks a test, the policy file is invalid, or two fixes conflict and a fresh
+    /// pull request conflicts again.
+    pub fn needs_a_person(self) -> bool {
+        matches!(self, Self::RealTestFailure | Self::PolicyMisconfigured | Self::ConflictAgain)
     }
 }
 
@@ -205,7 +198,7 @@ pub(crate) struct PlannedFaults {
     pub(crate) rng: Rng,
     pub(crate) planned: Vec<Fault>,
     pub(crate) struck: Vec<(Timestamp, Fault)>,
-    pub(crate) person: Option<&'static str>,
+    pub(crate) person: Option<Fault>,
     /// Time until which each bot ignores this pull request.
     pub(crate) asleep_until: [Option<Timestamp>; 3],
     /// Bots with a scheduled examination; a second one is not scheduled.
@@ -263,8 +256,8 @@ impl Fakes {
         self.settings.faults = faults;
     }
 
-    /// Why this pull request needs a person; `None` if it does not.
-    pub fn needs_a_person(&self, pr: &FakePrId) -> Option<&'static str> {
+    /// The fault of this pull request that only a person can repair.
+    pub fn needs_a_person(&self, pr: &FakePrId) -> Option<Fault> {
         self.ix(pr).and_then(|ix| self.fault_plans[ix.0].person)
     }
 
@@ -294,7 +287,7 @@ impl Fakes {
         let Some(place) = plan.planned.iter().position(|planned| *planned == fault) else { return false };
         plan.planned.remove(place);
         plan.struck.push((now, fault));
-        plan.person = plan.person.or(fault.needs_a_person());
+        plan.person = plan.person.or(fault.needs_a_person().then_some(fault));
         true
     }
 

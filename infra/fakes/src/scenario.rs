@@ -104,7 +104,7 @@ impl Fakes {
         let Some(ix) = self.ix(pr) else { return };
         let plan = &mut self.fault_plans[ix.0];
         plan.struck.retain(|(_, fault)| *fault != cleared);
-        plan.person = plan.struck.iter().find_map(|(_, fault)| fault.needs_a_person());
+        plan.person = plan.struck.iter().map(|(_, fault)| *fault).find(|fault| fault.needs_a_person());
     }
 
     /// A person cancels the waiting item in Jenkins' queue. Returns whether there was one.

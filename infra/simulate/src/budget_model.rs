@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use domain::event::{Event, EventKind};
 use domain::id::RunId;
 use domain::policy::Policy;
-use domain::state::{State, Strategy};
+use domain::run::RunEnd;
+use domain::state::{State, Strategy, Substatus};
 use domain::transition;
 
 #[derive(Debug, Clone)]
@@ -33,14 +34,14 @@ impl BudgetModel {
             if let Some(claim) = self.claim.as_mut().filter(|claim| Some(&claim.run) == event.payload.run.as_ref()) {
                 claim.accepted = true;
             }
-        } else if event.kind == EventKind::RemediationEnded && !event.payload.text.starts_with("dropped") {
+        } else if event.kind == EventKind::RemediationEnded && event.payload.run_end != Some(RunEnd::Dropped) {
             self.claim = None;
         } else if event.kind == EventKind::RemediationEnded || replaces_run(event) {
             reopens = self.refund();
         } else if moves_head(event) {
             reopens = self.head_moved();
         }
-        self.apply_resets(event);
+        self.apply_resets(event, policy);
         (None, reopens)
     }
 
@@ -81,10 +82,11 @@ impl BudgetModel {
     }
 
     /// Only events from outside reset a counter (R-BUDGET-2 to R-BUDGET-4), and a person's intervention resets all of them.
-    fn apply_resets(&mut self, event: &Event) {
+    fn apply_resets(&mut self, event: &Event, policy: &Policy) {
         let (Some(from), Some(to)) = (event.from, event.to) else {
             // A different failure reason resets the counter too, although the state is the same.
-            if event.kind == EventKind::PolicyFailed && !event.payload.text.contains("eparation of duties") {
+            let other_policy = policy.policy_bot.failure(&event.payload.text) != Substatus::SodFailure;
+            if event.kind == EventKind::PolicyFailed && other_policy {
                 self.counts.remove(&Strategy::RetriggerSodCheck);
             }
             return;

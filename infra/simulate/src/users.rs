@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use domain::time::saturating_after;
-use fakes::{AuditedAction, FakePrId, Fakes};
+use fakes::{AuditedAction, FakePrId, Fakes, Fault};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::dashboard_users::DashboardAction;
@@ -236,8 +236,8 @@ fn is_open(fakes: &Fakes, pr: &FakePrId) -> bool {
 
 fn repair(fakes: &mut Fakes, pr: &FakePrId) {
     match fakes.needs_a_person(pr) {
-        Some(why) if why.contains("conflict") => _ = fakes.person_resolves(pr, "danny"),
-        Some(why) if why.contains("policy") => fakes.person_repairs_policy(pr),
+        Some(Fault::ConflictAgain) => _ = fakes.person_resolves(pr, "danny"),
+        Some(Fault::PolicyMisconfigured) => fakes.person_repairs_policy(pr),
         Some(_) => _ = fakes.person_pushes(pr, "danny"),
         // Nothing visible to repair, so the user merges it.
         None => fakes.person_merges(pr, "maria"),

@@ -53,13 +53,21 @@ pub enum BreakerState {
     },
 }
 
+named! {
+    /// The breaker's state without its details, for summaries and the API.
+    pub enum BreakerStatus {
+        Closed = "closed",
+        Open = "open",
+        HalfOpen = "half_open",
+    }
+}
+
 impl BreakerState {
-    /// The name in summaries and in the API.
-    pub fn name(&self) -> &'static str {
+    pub fn status(&self) -> BreakerStatus {
         match self {
-            Self::Closed => "closed",
-            Self::Open { .. } => "open",
-            Self::HalfOpen { .. } => "half_open",
+            Self::Closed => BreakerStatus::Closed,
+            Self::Open { .. } => BreakerStatus::Open,
+            Self::HalfOpen { .. } => BreakerStatus::HalfOpen,
         }
     }
 }

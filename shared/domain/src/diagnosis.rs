@@ -147,6 +147,11 @@ const RULES: [DiagnosisRule; 15] = [
     standard("11", "FALLTHROUGH", fallthrough),
 ];
 
+/// The number of the rule with this title.
+pub fn rule_number(title: &str) -> Option<&'static str> {
+    RULES.iter().map(|rule| rule.name).find(|name| name.title == title).map(|name| name.number)
+}
+
 /// Dropped remedies in a row before an escalation. Drops cost no budget, so without this limit they could repeat for
 /// ever when reconciler and Car Bridge see different things.
 const MAX_DROPS: u32 = 24;

@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::backoff::AttemptFailure;
 use crate::command::{Command, CommandSource};
-use crate::decide::RunEnd;
 use crate::diagnosis::Diagnosis;
 use crate::id::{EventId, PrId, RunId, Sha};
 use crate::remedy;
+use crate::run::RunEnd;
 use crate::signals::{ApprovalReport, CheckReport, MergeReport, PolicyReport};
 use crate::snapshot::Snapshot;
 use crate::state::{State, Strategy};
@@ -354,9 +354,7 @@ impl Event {
 
     /// Whether it is the end of a remedy that helped: the expected event arrived, and was not the same failure again.
     pub fn is_healed(&self) -> bool {
-        self.kind == EventKind::RemediationEnded
-            && self.payload.name.as_deref() == Some(RunEnd::Completed.name())
-            && remedy::was_effective(&self.payload.text)
+        self.kind == EventKind::RemediationEnded && self.payload.run_end == Some(RunEnd::Completed)
     }
 }
 
@@ -376,6 +374,12 @@ pub struct EventPayload {
     pub by: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<RunId>,
+    /// How the run ended, in REMEDIATION_ENDED.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_end: Option<RunEnd>,
+    /// The command was refused; the text says why.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub refused: bool,
     /// Why this event did not change the state (R-STATE-5).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub anomaly: Option<String>,
@@ -567,6 +571,8 @@ mod tests {
             from: Some(State::ChecksRunning),
             to: Some(State::ChecksFailed),
             payload: EventPayload {
+                run_end: Some(RunEnd::NoEffect),
+                refused: true,
                 text: "`build` failed: 3 tests".to_owned(),
                 head: Some("a".repeat(40).parse().unwrap()),
                 name: Some("build".to_owned()),

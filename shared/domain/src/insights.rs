@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use crate::backoff::jitter_seed;
-use crate::decide::RunEnd;
 use crate::event::{Actor, Event, EventKind};
 use crate::id::{PrId, RepoName, RunId};
 use crate::policy::{Policies, Policy};
 use crate::pull_request::PullRequest;
+use crate::run::RunEnd;
 use crate::state::{State, Strategy};
 use crate::transition;
 
@@ -38,7 +38,7 @@ pub struct EventSample {
     swept: bool,
     /// The run that was claimed or has ended.
     run: Option<RunId>,
-    end: Option<RemedyEnd>,
+    end: Option<RunEnd>,
     /// The transient rules that matched the failures.
     rules: Vec<String>,
     /// A digest of the failures.
@@ -47,24 +47,12 @@ pub struct EventSample {
     missed: Vec<EventKind>,
 }
 
-/// How a remedy ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum RemedyEnd {
-    Helped,
-    /// It was done, but the same failure came back.
-    FailedAgain,
-    /// It could not be done, or the expected event never came.
-    Failed,
-    /// It was never done, or was overtaken by another event.
-    Dropped,
-}
-
 impl EventSample {
     /// The sample of an event; `None` if the statistics do not need it.
     pub fn of(event: &Event) -> Option<Self> {
         let opened = (event.kind == EventKind::PrOpened).then_some(State::Created);
         let to = event.to.or(opened);
-        let end = (event.kind == EventKind::RemediationEnded).then(|| end_of(event));
+        let end = event.payload.run_end;
         let drift = event.kind == EventKind::StateDriftCorrected;
         if to.is_none() && end.is_none() && !drift && event.kind.claimed_strategy().is_none() {
             return None;
@@ -100,16 +88,6 @@ impl EventSample {
 
     fn strategy(&self) -> Option<Strategy> {
         self.kind.claimed_strategy()
-    }
-}
-
-fn end_of(event: &Event) -> RemedyEnd {
-    let name = event.payload.name.as_deref();
-    match RunEnd::ALL.into_iter().find(|end| name == Some(end.name())) {
-        Some(RunEnd::Completed) if event.is_healed() => RemedyEnd::Helped,
-        Some(RunEnd::Completed) => RemedyEnd::FailedAgain,
-        Some(RunEnd::Failed) => RemedyEnd::Failed,
-        Some(RunEnd::Cancelled) | None => RemedyEnd::Dropped,
     }
 }
 
@@ -191,13 +169,13 @@ pub struct OutcomeCounts {
 }
 
 impl OutcomeCounts {
-    fn note(&mut self, end: Option<RemedyEnd>) {
+    fn note(&mut self, end: Option<RunEnd>) {
         self.claimed += 1;
         match end {
-            Some(RemedyEnd::Helped) => self.helped += 1,
-            Some(RemedyEnd::FailedAgain) => self.failed_again += 1,
-            Some(RemedyEnd::Failed) => self.failed += 1,
-            Some(RemedyEnd::Dropped) => self.dropped += 1,
+            Some(RunEnd::Completed) => self.helped += 1,
+            Some(RunEnd::NoEffect) => self.failed_again += 1,
+            Some(RunEnd::Failed) => self.failed += 1,
+            Some(RunEnd::Dropped | RunEnd::Cancelled) => self.dropped += 1,
             None => {}
         }
     }
@@ -321,7 +299,7 @@ impl InsightTotals {
             self.remedies.entry(strategy).or_default().note(end);
             let next_failure = later.iter().find(|trace| trace.failure.is_some());
             let identical =
-                end == Some(RemedyEnd::FailedAgain) && next_failure.is_some_and(|next| next.failure == claim.failure);
+                end == Some(RunEnd::NoEffect) && next_failure.is_some_and(|next| next.failure == claim.failure);
             for rule in claim.rules.iter().filter(|_| strategy == Strategy::Rebuild) {
                 let (tally, same) = self.rules.entry(rule.clone()).or_default();
                 tally.note(end);

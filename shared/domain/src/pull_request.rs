@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::backoff::BackoffSchedule;
 use crate::budget::{RetryCounts, is_zero};
+use crate::event::EventKind;
 use crate::id::{PrId, RunId, Sha};
 use crate::policy::Policy;
 use crate::priority::{self, Priority, SizeTier};
@@ -92,7 +93,7 @@ pub struct PullRequest {
     pub blocked: Option<BlockedDetails>,
     /// The last decision that observe mode logged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub observed_decision: Option<String>,
+    pub observed_decision: Option<ObservedDecision>,
     /// The last published check run, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shown: Option<PublishedCheckRun>,
@@ -169,6 +170,15 @@ pub struct ActiveRun {
     /// Whether the request was repeated, because the proof did not arrive in time.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub asked_twice: bool,
+}
+
+/// A decision of observe mode, which is logged once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObservedDecision {
+    /// `WOULD_REMEDY` or `WOULD_ESCALATE`.
+    pub kind: EventKind,
+    pub classification: String,
+    pub rule: String,
 }
 
 /// The last published check run.
@@ -705,7 +715,11 @@ mod tests {
             until: BlockedUntil::Mergeable,
             at,
         });
-        record.observed_decision = Some("would".to_owned());
+        record.observed_decision = Some(ObservedDecision {
+            kind: EventKind::WouldRemedy,
+            classification: "REBUILD".to_owned(),
+            rule: "3".to_owned(),
+        });
         (record.replaces, record.replaced_by) = (Some(41), Some(43));
         record.request_verification("why", at);
         (record.not_before, record.ttl) = (Some(at), Some(at));

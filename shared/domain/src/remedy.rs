@@ -6,6 +6,7 @@ use jiff::SignedDuration;
 use crate::event::EventKind;
 use crate::policy::Policy;
 use crate::pull_request::PullRequest;
+use crate::run::RunEnd;
 use crate::signals::{ChecksStatus, PolicyVerdict};
 use crate::state::{State, Strategy};
 
@@ -72,47 +73,39 @@ pub fn proof_timeout(strategy: Strategy, policy: &Policy) -> SignedDuration {
     policy.threshold(state).unwrap_or(SignedDuration::ZERO)
 }
 
-/// Outcome of a rebuild whose checks failed again.
-pub const FAILED_AGAIN: &str = "the checks failed again";
-/// Outcome of a retrigger of Policy Bot that was rejected again.
-pub const REJECTED_AGAIN: &str = "Policy Bot rejected it again";
-/// Outcome of a retrigger of Automerge Bot whose merge failed.
-pub const NOT_MERGED: &str = "Automerge Bot tried to merge, and could not";
-
-/// Whether a remedy with this outcome fixed the problem. A remedy that is answered by the same failure is completed,
-/// but did not help.
-pub fn was_effective(outcome: &str) -> bool {
-    ![FAILED_AGAIN, REJECTED_AGAIN, NOT_MERGED].contains(&outcome)
-}
-
-/// The outcome of the active run, if the record proves it. Read from the record, not from the current fact, so that it
+/// The outcome of the active run, if the record proves it: `NoEffect` if the remedy was answered by the same failure. Read from the record, not from the current fact, so that it
 /// does not matter whether a webhook or the sweep brought the report.
-pub fn proof(record: &PullRequest, policy: &Policy) -> Option<String> {
+pub fn proof(record: &PullRequest, policy: &Policy) -> Option<(RunEnd, String)> {
     let run = record.active_run.as_ref()?;
     if run.head_sha != record.head_sha {
         let updates = run.strategy == Strategy::BranchUpdate;
-        return updates.then(|| format!("the head moved to {}", record.head_sha.short()));
+        return updates.then(|| (RunEnd::Completed, format!("the head moved to {}", record.head_sha.short())));
     }
     let required = record.required(policy);
     if !record.signals.is_answered(run.strategy, required) {
         return None;
     }
-    Some(match run.strategy {
+    let (end, outcome) = match run.strategy {
         Strategy::Rebuild => match record.signals.checks(required) {
-            ChecksStatus::Passed => "the checks passed".to_owned(),
-            ChecksStatus::Failed(_) | ChecksStatus::Running | ChecksStatus::NotStarted => FAILED_AGAIN.to_owned(),
+            ChecksStatus::Passed => (RunEnd::Completed, "the checks passed"),
+            ChecksStatus::Failed(_) | ChecksStatus::Running | ChecksStatus::NotStarted => {
+                (RunEnd::NoEffect, "the checks failed again")
+            }
         },
         Strategy::RetriggerPolicyBot | Strategy::RetriggerSodCheck => match &record.signals.policy {
-            Some(report) if matches!(report.verdict, PolicyVerdict::Failed(_)) => REJECTED_AGAIN.to_owned(),
-            Some(_) | None => "Policy Bot answered".to_owned(),
+            Some(report) if matches!(report.verdict, PolicyVerdict::Failed(_)) => {
+                (RunEnd::NoEffect, "Policy Bot rejected it again")
+            }
+            Some(_) | None => (RunEnd::Completed, "Policy Bot answered"),
         },
-        Strategy::RetriggerApproverBot => "the approval arrived".to_owned(),
+        Strategy::RetriggerApproverBot => (RunEnd::Completed, "the approval arrived"),
         Strategy::RetriggerAutomergeBot => match &record.signals.merge {
-            Some(report) if report.failed => NOT_MERGED.to_owned(),
-            Some(_) | None => "Automerge Bot tried to merge".to_owned(),
+            Some(report) if report.failed => (RunEnd::NoEffect, "Automerge Bot tried to merge, and could not"),
+            Some(_) | None => (RunEnd::Completed, "Automerge Bot tried to merge"),
         },
         Strategy::BranchUpdate | Strategy::CloseAndReopen => return None,
-    })
+    };
+    Some((end, outcome.to_owned()))
 }
 
 #[cfg(test)]
@@ -148,7 +141,7 @@ mod tests {
     }
 
     fn proof_of(tale: &PullRequestStory) -> Option<String> {
-        proof(tale.record(), &tale.policy)
+        proof(tale.record(), &tale.policy).map(|(_, outcome)| outcome)
     }
 
     /// Stores a check report without `decide`, which would end the run.
@@ -271,8 +264,8 @@ mod tests {
                 assert_eq!(proof_of(&tale), None, "a start proves nothing");
                 let result = policy_says(verdict, tale.now);
                 tale.record_mut().signals.note_policy(&result);
-                assert_eq!(proof_of(&tale).as_deref(), Some(outcome));
-                assert_eq!(was_effective(outcome), verdict == PolicyVerdict::Passed);
+                let end = if verdict == PolicyVerdict::Passed { RunEnd::Completed } else { RunEnd::NoEffect };
+                assert_eq!(proof(tale.record(), &tale.policy), Some((end, outcome.to_owned())));
             }
         }
     }
@@ -295,8 +288,8 @@ mod tests {
             assert_eq!(proof_of(&tale), None);
             let report = MergeReport { failed, ..merging(tale.now) };
             tale.record_mut().signals.note_merge(&report);
-            assert_eq!(proof_of(&tale).as_deref(), Some(outcome));
-            assert_eq!(was_effective(outcome), !failed);
+            let end = if failed { RunEnd::NoEffect } else { RunEnd::Completed };
+            assert_eq!(proof(tale.record(), &tale.policy), Some((end, outcome.to_owned())));
         }
         // An attempt from before the retrigger proves nothing.
         assert_eq!(proof_of(&with_accepted_run(State::Merging, Strategy::RetriggerAutomergeBot)), None);

@@ -52,6 +52,20 @@ pub enum RunTrigger {
     Webhook,
 }
 
+named! {
+    /// How a run ended.
+    pub enum RunEnd {
+        Completed = "completed",
+        /// Completed, but the same failure came again.
+        NoEffect = "no_effect",
+        Failed = "failed",
+        /// The remedy was never executed.
+        Dropped = "dropped",
+        /// Pointless by now, or stopped by a person.
+        Cancelled = "cancelled",
+    }
+}
+
 /// Something that was undone, or could not be undone, when a run was cancelled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompensationEntry {
@@ -109,6 +123,9 @@ pub struct Run {
     /// What was undone; only cancelled runs have entries.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub compensation: Vec<CompensationEntry>,
+    /// How it ended. Only ends that the domain decides are recorded: those of remedies and of `/cancel`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<RunEnd>,
     /// The outcome in a few words, such as `conflict`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,
@@ -182,6 +199,7 @@ impl Run {
             resume_count: 0,
             resumed_from: None,
             compensation: Vec::new(),
+            end: None,
             outcome: None,
             error: None,
             completed_at: None,
@@ -267,6 +285,16 @@ impl Run {
             self.touch(now);
         }
         self
+    }
+
+    /// Ends the run as the domain decided.
+    pub fn end_as(self, end: RunEnd, outcome: impl Into<String>, context: TransitionContext) -> Result<Self, RunError> {
+        let ended = match end {
+            RunEnd::Completed | RunEnd::NoEffect => self.complete(outcome, context)?,
+            RunEnd::Failed => self.fail("failed", outcome, context)?,
+            RunEnd::Dropped | RunEnd::Cancelled => self.cancel(outcome, context)?,
+        };
+        Ok(Self { end: Some(end), ..ended })
     }
 
     pub fn complete(self, outcome: impl Into<String>, context: TransitionContext) -> Result<Self, RunError> {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use domain::breaker::BreakerStatus;
 use domain::id::PrId;
 use domain::run::Run;
 use domain::state::Strategy;
@@ -103,8 +104,8 @@ pub struct SweepSummary {
     pub in_flight: u32,
     /// Undecodable items; retried in an hour.
     pub unreadable: u32,
-    /// `closed`, `open` or `half_open`.
-    pub breaker: String,
+    /// `None` if the sweep could not read it.
+    pub breaker: Option<BreakerStatus>,
     /// Stale pull requests while the breaker or a pause blocks remedies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stale: Vec<String>,
@@ -172,11 +173,6 @@ impl SweepSummary {
         self.dispatched.values().sum()
     }
 
-    /// Whether the breaker blocks remedies.
-    fn breaker_is_open(&self) -> bool {
-        matches!(self.breaker.as_str(), "open" | "half_open")
-    }
-
     pub fn sentence(&self) -> String {
         let skipped: u32 = self.skipped.values().sum();
         let how = match (self.cancelled, self.partial, self.dry_run) {
@@ -208,7 +204,7 @@ impl SweepSummary {
             .with("dispatched_by", map(&self.dispatched))
             .with("skipped_by", map(&self.skipped))
             .with("webhooks_missed_by", map(&self.lost))
-            .with("breaker", self.breaker.as_str())
+            .with("breaker", self.breaker.map_or("unknown", BreakerStatus::name))
             .with("partial", self.partial)
             .with_some("observed", self.observed.clone())
             .with_some("coordination", self.coordination.as_ref().and_then(|done| serde_json::to_value(done).ok()))
@@ -238,7 +234,7 @@ impl SweepSummary {
             .count("failed_stages", self.errors.len() as u64)
             .gauge("oldest_due_secs", "Seconds", self.oldest_due_secs)
             .gauge("in_flight", "Count", self.in_flight.into())
-            .gauge("breaker_open", "Count", self.breaker_is_open().into())
+            .gauge("breaker_open", "Count", self.breaker.is_some_and(|status| status != BreakerStatus::Closed).into())
             .duration_ms(ms)
     }
 }
@@ -297,14 +293,17 @@ mod tests {
 
     #[test]
     fn line_has_counts_and_gauges() {
-        let line = |breaker: &str| -> Value {
+        let line = |breaker| -> Value {
             let summary =
-                SweepSummary { due: 7, oldest_due_secs: 61, breaker: breaker.to_owned(), ..SweepSummary::default() };
+                SweepSummary { due: 7, oldest_due_secs: 61, breaker: Some(breaker), ..SweepSummary::default() };
             serde_json::from_str(&summary.line("sweep-1", Timestamp::UNIX_EPOCH, 5).to_json()).unwrap()
         };
-        let closed = line("closed");
+        let closed = line(BreakerStatus::Closed);
         assert_eq!((&closed["due"], &closed["run"], &closed["ms"]), (&7.into(), &"sweep-1".into(), &5.into()));
         assert_eq!((&closed["oldest_due_secs"], &closed["breaker_open"]), (&61.into(), &0.into()));
-        assert_eq!((&line("open")["breaker_open"], &line("half_open")["breaker_open"]), (&1.into(), &1.into()));
+        assert_eq!(
+            (&line(BreakerStatus::Open)["breaker_open"], &line(BreakerStatus::HalfOpen)["breaker_open"]),
+            (&1.into(), &1.into())
+        );
     }
 }

@@ -169,7 +169,7 @@ impl<S: Store, O: Publisher> Coordinator<'_, S, O> {
                 .collect(),
             needs_person: counts.needing_person(covered).iter().map(waiting).collect(),
             today,
-            breaker: breaker::load(store, now).await?.state.name().to_owned(),
+            breaker: Some(breaker::load(store, now).await?.state.status()),
             paused: pause::paused_by(store, now).await?,
             backlog: self.issues(status_issue).await?,
             outages: self.outages(status_issue).await?,

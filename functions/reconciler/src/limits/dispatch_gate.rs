@@ -40,7 +40,7 @@ pub(crate) async fn check(
         BreakerState::Open { cooldown_until, .. } => Some(*cooldown_until).filter(|until| now < *until),
         BreakerState::HalfOpen { lease_until, .. } => Some(saturating_after(now, PROBE_RETRY_AFTER).min(*lease_until)),
     };
-    loaded.state.name().clone_into(&mut summary.breaker);
+    summary.breaker = Some(loaded.state.status());
     *breaker = Some(loaded.state.clone());
     let mut gate = None;
     if until.is_some() {

@@ -4,8 +4,7 @@
 use std::io::Write as _;
 
 use domain::event::{Event, EventKind, truncate};
-use domain::remedy;
-use domain::run::{Run, RunKind, RunState};
+use domain::run::{Run, RunEnd, RunKind, RunState};
 use domain::text;
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -177,7 +176,7 @@ fn healed(at: Timestamp, run: &Run) -> Option<ConsoleLine> {
         return None;
     };
     // A remedy that ended in the same failure is shown as `no use`, from its event.
-    run.outcome.as_deref().is_none_or(remedy::was_effective).then_some(())?;
+    (run.end != Some(RunEnd::NoEffect)).then_some(())?;
     let took = SignedDuration::from_millis(i64::try_from(run.duration_ms?).unwrap_or(0));
     let proof = run.expects.as_deref().map_or_else(String::new, |expects| format!(": {expects} arrived"));
     let text = format!("{strategy} worked within {}{proof}", text::duration(took));
@@ -186,7 +185,6 @@ fn healed(at: Timestamp, run: &Run) -> Option<ConsoleLine> {
 
 #[cfg(test)]
 mod tests {
-    use domain::decide::RunEnd;
     use domain::event::{Actor, EventPayload};
     use domain::id::{EventId, PrId, RunId};
     use domain::run::RunTrigger;
@@ -237,13 +235,11 @@ mod tests {
 
     #[test]
     fn remedy_is_shown_once_as_healed_or_as_no_use() {
-        let named =
-            |name: &str| EventPayload { name: Some(name.to_owned()), ..EventPayload::text("the build is gone") };
-        assert!(shown(&event(EventKind::RemediationEnded, named(RunEnd::Completed.name()))).is_empty());
-        assert_eq!(shown(&event(EventKind::RemediationEnded, named(RunEnd::Failed.name()))).len(), 1);
-        let again =
-            EventPayload { name: named(RunEnd::Completed.name()).name, ..EventPayload::text(remedy::FAILED_AGAIN) };
-        assert_eq!(shown(&event(EventKind::RemediationEnded, again)).len(), 1, "completed, but without effect");
+        let lines = |end| {
+            let payload = EventPayload { run_end: Some(end), ..EventPayload::text("the build is gone") };
+            shown(&event(EventKind::RemediationEnded, payload)).len()
+        };
+        assert_eq!((lines(RunEnd::Completed), lines(RunEnd::NoEffect), lines(RunEnd::Failed)), (0, 1, 1));
         let pr: PrId = "acme/shop#7".parse().unwrap();
         let kind = RunKind::Remedy(Strategy::Rebuild);
         let mut run = Run::for_pull_request(RunId::new("r"), pr, None, kind, RunTrigger::Reconciler, at());
@@ -254,7 +250,7 @@ mod tests {
         run.state = RunState::Completed;
         run.duration_ms = Some(360_000);
         run.expects = Some("new results of the checks".to_owned());
-        let useless = Run { outcome: Some(remedy::FAILED_AGAIN.to_owned()), ..run.clone() };
+        let useless = Run { end: Some(RunEnd::NoEffect), ..run.clone() };
         assert!(shown(&ConsoleEvent::Run { at: at(), run: Box::new(useless) }).is_empty());
         assert_eq!(
             shown(&ConsoleEvent::Run { at: at(), run: Box::new(run) }),

@@ -229,7 +229,7 @@ fn create_history(fakes: &mut Fakes, start: Timestamp) {
     fakes.advance_to(start);
     // Suture was not yet installed, so these webhooks are lost.
     drop(fakes.take_webhooks());
-    let random = Fault::ALL.into_iter().filter(|fault| fault.needs_a_person().is_none());
+    let random = Fault::ALL.into_iter().filter(|fault| !fault.needs_a_person());
     fakes.set_faults(FaultRates { lives: 0.4, webhooks: 0.04, requests: 0.01, ..FaultRates::only(random) });
 }
 
@@ -247,7 +247,7 @@ fn repair(fakes: &mut Fakes, now: Timestamp) {
     let open: Vec<(FakePrId, Timestamp)> =
         fakes.pulls().filter(|(_, pull)| pull.is_open()).map(|(pr, pull)| (pr, pull.created_at)).collect();
     for (pr, created_at) in open {
-        let struck = fakes.struck(&pr).iter().rfind(|(_, fault)| fault.needs_a_person().is_some()).copied();
+        let struck = fakes.struck(&pr).iter().rfind(|(_, fault)| fault.needs_a_person()).copied();
         if let Some((_, fault)) = struck.filter(|(at, _)| now.duration_since(*at) > REPAIR_AFTER) {
             if fault == Fault::PolicyMisconfigured {
                 fakes.person_repairs_policy(&pr);

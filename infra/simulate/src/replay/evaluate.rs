@@ -21,6 +21,11 @@ const MAX_VISITS: usize = 50;
 const SLACK: SignedDuration = SignedDuration::from_mins(5);
 /// The assumed duration of a sweep: a decision at its end uses data from its start.
 const SWEEP_DURATION: SignedDuration = SignedDuration::from_mins(1);
+/// Numbers of the diagnosis rules whose recorded decisions stand for what the events do not contain.
+const CONFLICT: &str = "1";
+const BEHIND: &str = "2";
+const TRANSIENT: &str = "3";
+const RUNNING_TOO_LONG: &str = "9b";
 
 /// The decisions of the new configuration in each interval.
 pub(super) fn evaluate(timeline: &Timeline, policy: &Policy) -> Vec<Vec<ReplayDecision>> {
@@ -87,7 +92,7 @@ fn enter(record: &mut PullRequest, interval: &Interval, policy: &Policy) {
 fn substatus(interval: &Interval, policy: &Policy) -> Option<Substatus> {
     if interval.state == State::ChecksFailed {
         let transient = interval.reports.iter().any(|report| is_transient(report, policy))
-            || interval.decisions.iter().any(|decision| decision.rule.contains("TRANSIENT"));
+            || interval.decisions.iter().any(|decision| decision.is_by(TRANSIENT));
         Some(if transient { Substatus::Transient } else { Substatus::Persistent })
     } else if interval.state == State::PolicyFailed {
         let report = interval.reports.iter().rev().find(|report| report.kind == EventKind::PolicyFailed);
@@ -151,8 +156,8 @@ fn visit(record: &mut PullRequest, interval: &Interval, policy: &Policy, reopens
 fn next_visit(record: &PullRequest, interval: &Interval, policy: &Policy, from: Timestamp) -> Option<Timestamp> {
     let stale = record.stale_at(policy).map(|at| record.not_before.map_or(at, |not_before| at.max(not_before)))?;
     let stale = next_sweep(stale.max(from), policy);
-    let is_about_base = |rule: &str| rule.contains("CONFLICT") || rule.contains("BEHIND");
-    let about_base = interval.decisions.iter().filter(|one| is_about_base(&one.rule) && one.at >= from);
+    let is_about_base = |one: &&ReplayDecision| one.is_by(CONFLICT) || one.is_by(BEHIND);
+    let about_base = interval.decisions.iter().filter(|one| is_about_base(one) && one.at >= from);
     Some(about_base.map(|decision| decision.at).min().map_or(stale, |seen| stale.max(seen)))
 }
 
@@ -166,13 +171,13 @@ fn next_sweep(at: Timestamp, policy: &Policy) -> Timestamp {
 /// The status that GitHub and Jenkins would have reported. Conflicts and outdated branches are inferred from the recorded decisions,
 /// because events do not contain them.
 fn live(interval: &Interval, at: Timestamp) -> LiveStatus {
-    let seen = |word: &str| {
-        interval.decisions.iter().any(|one| one.rule.contains(word) && one.at <= saturating_after(at, SWEEP_DURATION))
+    let seen = |rule: &str| {
+        interval.decisions.iter().any(|one| one.is_by(rule) && one.at <= saturating_after(at, SWEEP_DURATION))
     };
-    let gone = interval.decisions.iter().any(|decision| decision.rule.contains("RUNNING TOO LONG"));
+    let gone = interval.decisions.iter().any(|decision| decision.is_by(RUNNING_TOO_LONG));
     LiveStatus {
-        mergeable: if seen("CONFLICT") { Mergeability::Conflicting } else { Mergeability::Clean },
-        behind_by: Some(u32::from(seen("BEHIND"))),
+        mergeable: if seen(CONFLICT) { Mergeability::Conflicting } else { Mergeability::Clean },
+        behind_by: Some(u32::from(seen(BEHIND))),
         strict: true,
         build: Some(if gone { BuildStatus::Gone } else { BuildStatus::Building { since: interval.since } }),
     }

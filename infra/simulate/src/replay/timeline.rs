@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use domain::command::Command;
+use domain::diagnosis::rule_number;
 use domain::event::{Event, EventKind};
 use domain::id::PrId;
 use domain::state::{State, Strategy};
@@ -52,6 +54,12 @@ pub(super) struct ReplayDecision {
     pub(super) action: ReplayAction,
     /// The title of the rule.
     pub(super) rule: String,
+}
+
+impl ReplayDecision {
+    pub(super) fn is_by(&self, number: &str) -> bool {
+        rule_number(&self.rule) == Some(number)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,7 +137,7 @@ impl Timeline {
             .or_else(|| escalated.then_some(ReplayAction::Escalation));
         interval.decisions.extend(action.map(|action| ReplayDecision { at, action, rule: name.clone() }));
         let edited = event.kind == EventKind::PrEdited && (text.contains("hold") || text.contains("draft"));
-        interval.held |= edited || (event.kind == EventKind::CommandReceived && name == "/hold");
+        interval.held |= edited || (event.kind == EventKind::CommandReceived && name == Command::Hold.name());
         let report = TimelineReport { kind: event.kind, name, text };
         match event.to {
             None => interval.reports.push(report),

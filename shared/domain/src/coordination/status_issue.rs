@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 
+use crate::breaker::BreakerStatus;
 use crate::event::{Event, EventKind};
 use crate::id::{PrId, RepoName};
 use crate::state::State;
@@ -80,8 +81,7 @@ pub struct StatusReport {
     pub needs_person: Vec<WaitingPullRequest>,
     /// The counts of today, in UTC.
     pub today: TodayCounts,
-    /// `closed`, `open` or `half_open`.
-    pub breaker: String,
+    pub breaker: Option<BreakerStatus>,
     pub paused: Option<String>,
     /// The backlog, if it is enabled.
     pub backlog: Option<BacklogCounts>,

@@ -3,12 +3,13 @@
 
 use crate::command::{Command, CommandSource, ValidityContext};
 use crate::decide::remediation::start_remedy;
-use crate::decide::{Decision, DecisionBuilder, FactOutcome, RunChange, RunEnd};
+use crate::decide::{Decision, DecisionBuilder, FactOutcome, RunChange};
 use crate::event::{CommandRequest, EventKind, EventPayload};
 use crate::id::CommandId;
 use crate::policy::{Mode, Policy};
 use crate::pull_request::{BlockedDetails, BlockedUntil, PullRequest};
 use crate::remedy;
+use crate::run::RunEnd;
 use crate::run::{CommandContext, Run, RunKind, RunTrigger};
 use crate::state::State;
 use crate::text;
@@ -20,6 +21,7 @@ pub(super) fn command_requested(mut builder: DecisionBuilder<'_>, request: &Comm
         let payload = EventPayload {
             by: Some(request.by.clone()),
             name: Some(command.name().to_owned()),
+            refused: true,
             ..EventPayload::text(&format!("refused: {why}"))
         };
         builder.log(EventKind::CommandReceived, None, payload);

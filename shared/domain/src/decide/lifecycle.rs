@@ -7,13 +7,13 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::budget::RetryCounts;
 use crate::decide::{
-    Decision, DecisionBuilder, FactOutcome, HeadChange, RunChange, RunEnd, VulnerabilityChange, VulnerabilityUpdate,
-    no_change,
+    Decision, DecisionBuilder, FactOutcome, HeadChange, RunChange, VulnerabilityChange, VulnerabilityUpdate, no_change,
 };
 use crate::event::{CloseReason, EventKind, EventPayload, Fact, FactKind, PullRequestDetails, ReplacementLink};
 use crate::id::Sha;
 use crate::policy::Policy;
 use crate::pull_request::PullRequest;
+use crate::run::RunEnd;
 use crate::signals::Signals;
 use crate::state::{State, Strategy, Substatus};
 use crate::text;

@@ -22,7 +22,7 @@ use crate::id::{EffectId, RunId, Sha};
 use crate::policy::Policy;
 use crate::pull_request::{BlockedUntil, PullRequest};
 use crate::remedy;
-use crate::run::Run;
+use crate::run::{Run, RunEnd};
 use crate::signals::ImpliedState;
 use crate::state::{State, Strategy, Substatus};
 use crate::text::check_run::CheckRunText;
@@ -107,16 +107,6 @@ pub enum RunChange {
         end: RunEnd,
         outcome: String,
     },
-}
-
-named! {
-    /// How a run ended.
-    pub enum RunEnd {
-        Completed = "completed",
-        Failed = "failed",
-        /// Never executed, or pointless by now.
-        Cancelled = "cancelled",
-    }
 }
 
 /// A change in the lookup from commits to pull requests.
@@ -412,8 +402,8 @@ impl<'a> DecisionBuilder<'a> {
         if !self.record.active_run.as_ref().is_some_and(|run| run.accepted) {
             return;
         }
-        if let Some(outcome) = remedy::proof(&self.record, self.policy) {
-            self.end_run(RunEnd::Completed, outcome);
+        if let Some((end, outcome)) = remedy::proof(&self.record, self.policy) {
+            self.end_run(end, outcome);
         }
     }
 
@@ -428,13 +418,14 @@ impl<'a> DecisionBuilder<'a> {
     /// Logs each proven remedy as an event of its own, which the statistics count.
     fn log_proofs(&mut self) {
         let proven = |change: &RunChange| match change {
-            RunChange::Ended { id, end: RunEnd::Completed, outcome } => Some((id.clone(), outcome.clone())),
+            RunChange::Ended { id, end: end @ (RunEnd::Completed | RunEnd::NoEffect), outcome } => {
+                Some((id.clone(), *end, outcome.clone()))
+            }
             RunChange::Open(_) | RunChange::Accepted { .. } | RunChange::Ended { .. } => None,
         };
-        let proofs: Vec<(RunId, String)> = self.runs.iter().filter_map(proven).collect();
-        for (run, outcome) in proofs {
-            let name = Some(RunEnd::Completed.name().to_owned());
-            let payload = EventPayload { run: Some(run), name, ..EventPayload::text(&outcome) };
+        let proofs: Vec<(RunId, RunEnd, String)> = self.runs.iter().filter_map(proven).collect();
+        for (run, end, outcome) in proofs {
+            let payload = EventPayload { run: Some(run), run_end: Some(end), ..EventPayload::text(&outcome) };
             self.log(EventKind::RemediationEnded, None, payload);
         }
     }

@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::command::{Command, CommandMessage, CommandSource, MessageVersion};
 use crate::decide::{
-    Decision, DecisionBuilder, EffectKind, FactOutcome, RunChange, RunEnd, VulnerabilityUpdate, no_change, verify,
+    Decision, DecisionBuilder, EffectKind, FactOutcome, RunChange, VulnerabilityUpdate, no_change, verify,
 };
 use crate::diagnosis::{Classification, Diagnosis};
 use crate::event::{DiagnosisFact, EventKind, EventPayload, RemedyUpdate, truncate};
@@ -13,9 +13,10 @@ use crate::id::{CommandId, RunId};
 use crate::insights;
 use crate::policy::Mode;
 use crate::pull_request::{
-    ActiveRun, BlockedDetails, BlockedUntil, DroppedRemedies, PermanentRefusal, PullRequest, seconds,
+    ActiveRun, BlockedDetails, BlockedUntil, DroppedRemedies, ObservedDecision, PermanentRefusal, PullRequest, seconds,
 };
 use crate::remedy;
+use crate::run::RunEnd;
 use crate::run::{Run, RunTrigger};
 use crate::state::{State, Strategy, Substatus};
 use crate::text;
@@ -227,10 +228,14 @@ fn escalate(mut builder: DecisionBuilder<'_>, found: &DiagnosisFact, reason: Str
 /// Observe mode: logs the decision when it differs from the last one, and takes no action (R-OBSERVE-1).
 fn log_observed(mut builder: DecisionBuilder<'_>, kind: EventKind, diagnosis: &Diagnosis, what: &str) -> Decision {
     let text = format!("{what}. {}", text::diagnosis(diagnosis));
-    let decision = format!("{kind} {} by rule {}", diagnosis.classification.name(), diagnosis.rule.number);
+    let decision = ObservedDecision {
+        kind,
+        classification: diagnosis.classification.name().to_owned(),
+        rule: diagnosis.rule.number.to_owned(),
+    };
     let wait = builder.policy.threshold(builder.record.state).unwrap_or(DUPLICATE_WAIT);
     builder.record.not_before = Some(saturating_after(builder.now, wait));
-    if builder.record.observed_decision.as_deref() != Some(decision.as_str()) {
+    if builder.record.observed_decision.as_ref() != Some(&decision) {
         let payload = EventPayload { name: Some(diagnosis.rule.title.to_owned()), ..EventPayload::text(&text) };
         builder.log(kind, None, payload);
         builder.record.observed_decision = Some(decision);
@@ -252,7 +257,7 @@ pub(super) fn remedy_update(mut builder: DecisionBuilder<'_>, run: &RunId, news:
             builder.refund();
             let now = builder.now;
             let drops = builder.record.dropped.take().map_or(0, |drops| drops.count);
-            ended(builder, &active, RunEnd::Cancelled, &format!("dropped: {why}"), |record| {
+            ended(builder, &active, RunEnd::Dropped, &format!("dropped: {why}"), |record| {
                 record.dropped = Some(DroppedRemedies { count: drops.saturating_add(1), at: now });
             })
         }
@@ -341,8 +346,7 @@ fn ended(
         let progressed_at = builder.record.state_since;
         builder.enter(implied.state, implied.substatus, progressed_at);
     }
-    let name = Some(end.name().to_owned());
-    let payload = EventPayload { run: Some(active.id.clone()), name, ..EventPayload::text(why) };
+    let payload = EventPayload { run: Some(active.id.clone()), run_end: Some(end), ..EventPayload::text(why) };
     builder.log(EventKind::RemediationEnded, change, payload);
     if active.human {
         builder.command_result = Some(text::check_run::command_failed(active.strategy, why));

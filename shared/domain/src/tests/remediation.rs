@@ -6,12 +6,13 @@ use jiff::SignedDuration;
 use super::fixture::{PullRequestStory, approved, described, minutes, policy_says, run_of, sha};
 use crate::backoff::AttemptFailure;
 use crate::command::Command;
-use crate::decide::{EffectKind, FactOutcome, RunChange, RunEnd, VulnerabilityUpdate};
+use crate::decide::{EffectKind, FactOutcome, RunChange, VulnerabilityUpdate};
 use crate::diagnosis::Classification;
 use crate::event::{CommandRequest, EventKind, FactKind, RemedyUpdate, ReplacementLink};
 use crate::id::RunId;
 use crate::policy::Mode;
 use crate::pull_request::Vulnerability;
+use crate::run::RunEnd;
 use crate::run::{RunKind, RunState, RunTrigger};
 use crate::signals::{CheckReport, CheckVerdict, MergeReport, PolicyVerdict, RenewalMark};
 use crate::snapshot::{BuildStatus, LiveStatus, Mergeability};
@@ -86,17 +87,22 @@ fn cooldown_applies_where_the_threshold_is_short() {
 #[test]
 fn remedy_enters_its_post_action_state_and_is_proven_by_its_event() {
     type Step = fn(&mut PullRequestStory);
-    let cases: [(State, State, &str, Step); 6] = [
-        (State::Created, State::ChecksRunning, "the checks passed", |t| t.check("build", CheckVerdict::Passed)),
-        (State::ChecksFailed, State::ChecksRunning, "the checks failed again", |t| t.fail_again("build", None, 8)),
-        (State::ChecksPassed, State::PolicyEvaluating, "Policy Bot answered", |t| t.policy_bot(PolicyVerdict::Passed)),
-        (State::PolicyFailed, State::PolicyEvaluating, "Policy Bot rejected it again", |t| {
+    let (helped, no_effect) = (RunEnd::Completed, RunEnd::NoEffect);
+    let cases: [(State, State, RunEnd, &str, Step); 6] = [
+        (State::Created, State::ChecksRunning, helped, "the checks passed", |t| t.check("build", CheckVerdict::Passed)),
+        (State::ChecksFailed, State::ChecksRunning, no_effect, "the checks failed again", |t| {
+            t.fail_again("build", None, 8)
+        }),
+        (State::ChecksPassed, State::PolicyEvaluating, helped, "Policy Bot answered", |t| {
+            t.policy_bot(PolicyVerdict::Passed)
+        }),
+        (State::PolicyFailed, State::PolicyEvaluating, no_effect, "Policy Bot rejected it again", |t| {
             t.policy_bot(PolicyVerdict::Failed(Substatus::SodFailure));
         }),
-        (State::PolicyPassed, State::PolicyPassed, "the approval arrived", |t| t.approve()),
-        (State::Approved, State::Merging, "Automerge Bot tried to merge", |t| t.merge_attempt()),
+        (State::PolicyPassed, State::PolicyPassed, helped, "the approval arrived", |t| t.approve()),
+        (State::Approved, State::Merging, helped, "Automerge Bot tried to merge", |t| t.merge_attempt()),
     ];
-    for (state, post_action, outcome, prove) in cases {
+    for (state, post_action, end, outcome, prove) in cases {
         let mut tale = claimed(state);
         let claimed_at = tale.now;
         tale.advance_minutes(1);
@@ -114,10 +120,10 @@ fn remedy_enters_its_post_action_state_and_is_proven_by_its_event() {
         assert_eq!(tale.outcome(), FactOutcome::Duplicate);
         tale.advance_minutes(1);
         prove(&mut tale);
-        assert_eq!(tale.run_end(), Some((RunEnd::Completed, outcome)), "{state}");
+        assert_eq!(tale.run_end(), Some((end, outcome)), "{state}");
         // A remedy that is answered by the same failure ends, but does not count as healed on the dashboard.
         let healed = tale.log.iter().filter(|event| event.is_healed()).count();
-        assert_eq!(healed, usize::from(!outcome.contains("again") && !outcome.contains("could not")), "{state}");
+        assert_eq!(healed, usize::from(end == RunEnd::Completed), "{state}");
         assert_eq!(tale.record().active_run, None);
         assert_eq!(tale.record().signals.asked, None);
         assert_eq!(tale.record().last_remediation_at, Some(claimed_at));
@@ -134,14 +140,14 @@ fn report_between_claim_and_acceptance_proves_the_remedy() {
     assert!(tale.record().active_run.is_some());
     tale.remedy_update(RemedyUpdate::Accepted);
     assert_eq!(tale.state(), State::PolicyFailed, "it reported a result, so it is not evaluating any more");
-    assert_eq!(tale.run_end(), Some((RunEnd::Completed, "Policy Bot rejected it again")));
+    assert_eq!(tale.run_end(), Some((RunEnd::NoEffect, "Policy Bot rejected it again")));
     // The same for a build that fails again at once.
     let mut build = claimed(State::ChecksFailed);
     build.advance_minutes(1);
     build.fail_again("build", Some("timeout"), 8);
     build.remedy_update(RemedyUpdate::Accepted);
     assert_eq!(build.state(), State::ChecksFailed);
-    assert_eq!(build.run_end(), Some((RunEnd::Completed, "the checks failed again")));
+    assert_eq!(build.run_end(), Some((RunEnd::NoEffect, "the checks failed again")));
 }
 
 #[test]
@@ -198,7 +204,7 @@ fn dropped_remedy_is_refunded_and_due_at_once() {
     assert_eq!((record.last_remediation_at, record.active_run.clone()), (None, None));
     assert_eq!(record.due_at, Some(tale.now));
     assert_eq!(record.signals.checks[0].renewal, RenewalMark::None);
-    assert_eq!(tale.run_end(), Some((RunEnd::Cancelled, "dropped: the head moved")));
+    assert_eq!(tale.run_end(), Some((RunEnd::Dropped, "dropped: the head moved")));
     assert_eq!(tale.kinds().last(), Some(&EventKind::RemediationEnded));
     tale.remedy_update(dropped());
     assert_eq!(tale.outcome(), FactOutcome::Ignored, "the second time it is not active any more");

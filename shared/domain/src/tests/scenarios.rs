@@ -3,9 +3,10 @@
 
 use super::fixture::{PullRequestStory, described, minutes, policy_says, run_of, sha, start, status_of};
 use crate::command::Command;
-use crate::decide::{FactOutcome, HeadChange, RunChange, RunEnd, VulnerabilityUpdate};
+use crate::decide::{FactOutcome, HeadChange, RunChange, VulnerabilityUpdate};
 use crate::event::{CloseReason, EventKind, FactKind, PullRequestDetails, RemedyUpdate};
 use crate::pull_request::PullRequest;
+use crate::run::RunEnd;
 use crate::signals::{
     ApprovalReport, CheckReport, CheckVerdict, MergeReport, PolicyReport, PolicyVerdict, RenewalMark,
 };

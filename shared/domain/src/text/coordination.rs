@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use jiff::Timestamp;
 
 use super::time;
+use crate::breaker::BreakerStatus;
 use crate::coordination::backlog::BacklogReason;
 use crate::coordination::post_merge_health::HealthOutage;
 use crate::coordination::status_issue::{
@@ -161,14 +162,14 @@ fn headlines(body: &mut String, numbers: &StatusReport) {
     if let Some(by) = &numbers.paused {
         let _ = writeln!(body, "- **Paused** by {}: no remedies start until Suture is unpaused.", inert(by));
     }
-    match numbers.breaker.as_str() {
-        "open" | "half_open" => {
+    match numbers.breaker {
+        Some(BreakerStatus::Open | BreakerStatus::HalfOpen) => {
             body.push_str(
                 "- **The circuit breaker is open**: too many remedies failed, so none start until it closes.\n",
             );
         }
-        "closed" => body.push_str("- The circuit breaker is closed: remedies run normally.\n"),
-        _ => {}
+        Some(BreakerStatus::Closed) => body.push_str("- The circuit breaker is closed: remedies run normally.\n"),
+        None => {}
     }
     for (since, what) in &numbers.outages {
         let _ = writeln!(body, "- **Down since {}**: {}", time(*since), inert(what));
@@ -233,7 +234,7 @@ mod tests {
             repos: vec![RepoRow { repo: "acme/shop".parse().unwrap(), open: 7, needs_person: 1, stale: 2 }],
             needs_person: vec![WaitingPullRequest { pr: pr(), since: start(), why: "it | @hangs".to_owned() }],
             today: TodayCounts { opened: 5, merged: 4, healed: 3, remedies: 2, escalated: 1 },
-            breaker: "open".to_owned(),
+            breaker: Some(BreakerStatus::Open),
             paused: Some("ops".to_owned()),
             backlog: Some(BacklogCounts { discovered: 1, approved: 2, in_progress: 3, pr_open: 4, wip_limit: 10 }),
             outages: vec![(start(), "shop answered 500".to_owned())],

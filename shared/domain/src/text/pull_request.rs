@@ -262,7 +262,7 @@ pub fn activity(event: &Event) -> Option<String> {
         EventKind::RemediationEnded if event.is_healed() => format!("A remedy worked: {details}"),
         EventKind::RemediationEnded => format!("A remedy ended: {details}"),
         EventKind::EscalatedNeedsIntervention => format!("Suture escalated it to a person: {details}"),
-        EventKind::CommandReceived if details.starts_with("refused") => format!("{by} asked for `{name}`, {details}"),
+        EventKind::CommandReceived if event.payload.refused => format!("{by} asked for `{name}`, {details}"),
         EventKind::CommandReceived => format!("{by} asked for `{name}`"),
         EventKind::StateDriftCorrected => format!("Suture corrected the state from GitHub: {details}"),
         EventKind::MergeSucceeded => "Automerge Bot merged it".to_owned(),

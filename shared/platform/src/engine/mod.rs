@@ -8,7 +8,7 @@ pub mod repo_registry;
 use std::time::Duration;
 
 use domain::backoff::jitter_seed;
-use domain::decide::{self, Decision, Effect, FactOutcome, RunChange, RunEnd, decide};
+use domain::decide::{self, Decision, Effect, FactOutcome, RunChange, decide};
 use domain::event::{Event, Fact, FactKind};
 use domain::id::{EffectId, PrId, RunId};
 use domain::policy::{Policies, Policy};
@@ -352,10 +352,6 @@ fn changed(run: Run, change: &RunChange, now: Timestamp) -> Result<Run, domain::
             Ok(run.extend_deadline(*deadline, now))
         }
         RunChange::Accepted { expects, deadline, .. } => run.wait_for(*expects, *deadline, context),
-        RunChange::Ended { end, outcome, .. } => match end {
-            RunEnd::Completed => run.complete(outcome.clone(), context),
-            RunEnd::Failed => run.fail("failed", outcome.clone(), context),
-            RunEnd::Cancelled => run.cancel(outcome.clone(), context),
-        },
+        RunChange::Ended { end, outcome, .. } => run.end_as(*end, outcome.clone(), context),
     }
 }
