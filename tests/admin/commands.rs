@@ -99,7 +99,7 @@ async fn invalid_command_is_refused_with_the_valid_ones() {
         (COMMAND, r#"{"command":"/rebiuld"}"#, 400, "UNKNOWN_COMMAND", "did you mean `/rebuild`?"),
         (COMMAND, r#"{"command":"rm -rf"}"#, 400, "UNKNOWN_COMMAND", "The commands are: `/rebuild`"),
         (COMMAND, r#"{"command":"/merge"}"#, 409, "COMMAND_NOT_POSSIBLE", "Valid now: `/rebuild`"),
-        (COMMAND, r#"{"command":"/status"}"#, 400, "COMMAND_IS_A_QUESTION", "GET …/status"),
+        (COMMAND, r#"{"command":"/status"}"#, 400, "COMMAND_IS_READ_ONLY", "GET …/status"),
         (COMMAND, r#"{"command":7}"#, 400, "BAD_JSON", "expected a string"),
         (COMMAND, r#"{"command""#, 400, "BAD_JSON", "Invalid JSON body"),
         (COMMAND, "", 400, "BAD_JSON", "Invalid JSON body"),

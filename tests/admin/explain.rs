@@ -96,7 +96,7 @@ async fn explain_names_spent_budget_hold_escalation_and_observe_mode() {
     let spent = explain(&harness, 1, "").await;
     assert_eq!((&spent["classification"], &spent["rule"]["number"]), (&json!("NEEDS_INTERVENTION"), &json!("3")));
     assert_eq!(spent["evidence"][1], "Retry budget exhausted for rebuild (3/3)");
-    assert_eq!(spent["budgets"][0], json!({"strategy": "rebuild", "used": 3, "max": 3, "left": 0}));
+    assert_eq!(spent["budgets"][0], json!({"strategy": "rebuild", "used": 3, "max": 3, "remaining": 0}));
     let escalated = claim(engine, &pr(1), "run-9", minute(at)).await;
     engine.apply(&escalated, minute(at)).await.unwrap();
     let gave_up = explain(&harness, 1, "").await;

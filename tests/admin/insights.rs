@@ -44,7 +44,7 @@ async fn check_insights<S: Store + 'static>(store: S) {
     assert_eq!((&failed["configured_minutes"], &failed["suggested_minutes"]), (&json!(30), &json!(null)));
     assert!(failed["advice"].as_str().unwrap().contains("20 are needed"), "{failed}");
     let opened = find(&insights["webhooks"], "kind", "PR_OPENED");
-    assert_eq!((&opened["told"], &opened["missed"], &opened["loss_percent"]), (&json!(4), &json!(0), &json!(0.0)));
+    assert_eq!((&opened["received"], &opened["missed"], &opened["loss_percent"]), (&json!(4), &json!(0), &json!(0.0)));
     let rebuild = json!({"strategy": "rebuild", "claimed": 1, "healed": 1, "failed_again": 0, "failed": 0, "dropped": 0,
                          "success_percent": 100.0});
     assert_eq!(insights["remedies"], json!([rebuild]));
@@ -70,9 +70,9 @@ async fn insights_are_limited_to_the_keys_scope() {
     seed_records(&harness).await;
     let web = harness.get(Caller::WebViewer, "/api/insights").await;
     assert!(!web.text.contains("shop"), "{}", web.text);
-    assert_eq!(find(&web.json()["webhooks"], "kind", "PR_OPENED")["told"], 1);
+    assert_eq!(find(&web.json()["webhooks"], "kind", "PR_OPENED")["received"], 1);
     let shop = harness.get(Caller::Viewer, "/api/insights?repo=shop").await.json();
-    assert_eq!(find(&shop["webhooks"], "kind", "PR_OPENED")["told"], 3);
+    assert_eq!(find(&shop["webhooks"], "kind", "PR_OPENED")["received"], 3);
     assert!(shop["dwell"].as_array().unwrap().iter().all(|stay| stay["repo"] != "acme/web"));
     for (caller, path) in
         [(Caller::WebViewer, "/api/insights?repo=acme/shop"), (Caller::Viewer, "/api/insights?repo=acme/nowhere")]

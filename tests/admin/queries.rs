@@ -244,7 +244,7 @@ async fn check_status<S: Store + 'static>(store: S) {
     let failed = json!({"name": "build", "required": true, "verdict": "failed", "at": "2036-03-03T09:03:00Z",
                         "failure": {"text": "connection reset", "transient_rule": "network"}});
     assert_eq!(status["checks"], json!([failed]));
-    assert_eq!(status["budgets"][0], json!({"strategy": "rebuild", "used": 0, "max": 3, "left": 3}));
+    assert_eq!(status["budgets"][0], json!({"strategy": "rebuild", "used": 0, "max": 3, "remaining": 3}));
     assert_eq!((&status["lifetime"], &status["mode"]), (&json!({"used": 0, "max": 12}), &json!("act")));
     let commands: Vec<&str> =
         status["commands"].as_array().unwrap().iter().map(|command| command["command"].as_str().unwrap()).collect();

@@ -95,7 +95,7 @@ async fn jenkins_trigger_stores_its_queue_item() {
     let output = run.step("build").unwrap().output.clone().unwrap();
     assert!(output.starts_with("queue item "), "{output}");
     assert_eq!(run.state, RunState::WaitingExternal);
-    assert!(run.look_at.unwrap() < run.wait_deadline.unwrap(), "{run:?}");
+    assert!(run.poll_at.unwrap() < run.wait_deadline.unwrap(), "{run:?}");
     testbed.pass(120).await;
     assert_eq!(testbed.record(&pr).await.state, State::Merged);
 }

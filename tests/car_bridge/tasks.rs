@@ -118,7 +118,7 @@ fn managed_issue(body: &str, as_of: Timestamp) -> ManagedIssue {
         title: "How things stand".to_owned(),
         body: body.to_owned(),
         as_of,
-        kept: true,
+        keep_updated: true,
         pin: true,
     }
 }
@@ -255,7 +255,7 @@ async fn managed_issue_is_edited_on_change_only_and_never_by_older_text() {
     );
     let once = Task::Issue {
         repo: id.repo.clone(),
-        issue: Box::new(ManagedIssue { kept: false, ..managed_issue("Down.", tests::minute(9)) }),
+        issue: Box::new(ManagedIssue { keep_updated: false, ..managed_issue("Down.", tests::minute(9)) }),
     };
     assert!(matches!(handle_task(&testbed, &once).await, MessageOutcome::Noop(_)), "a write-once issue is not edited");
     let fakes = testbed.fakes();

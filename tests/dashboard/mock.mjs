@@ -133,7 +133,7 @@ const commandsFor = (item) => (TERMINAL_STATES.includes(item.state) ? [] : COMMA
   .map(([command, help, , role, destructive = false]) => ({ command, help, destructive, role }));
 
 const fresh = (item, now) => ({ ...item, waiting_secs: Math.round((now - Date.parse(item.since)) / 1000) });
-const budgetsOf = (one) => Object.entries(STRATEGIES).map(([strategy, max]) => { const used = Math.min(max, one.runs.filter((run) => run.kind === strategy && !run.requested_by).length); return { strategy, used, max, left: max - used }; });
+const budgetsOf = (one) => Object.entries(STRATEGIES).map(([strategy, max]) => { const used = Math.min(max, one.runs.filter((run) => run.kind === strategy && !run.requested_by).length); return { strategy, used, max, remaining: max - used }; });
 
 function overviewOf(system, role, now) {
   const all = [...system.prs.values()].map((one) => fresh(one.item, now));
@@ -163,7 +163,7 @@ const insightsOf = (now) => {
     dwell: [stay(null, 'CHECKS_RUNNING', 66, 60, 83, 'Raise `thresholds_minutes.checks_running` from 60 to 83: it is stale before it has had its ordinary time (p99 1 h 6 min).'),
       stay(null, 'APPROVED', 7, 10, 9, '`thresholds_minutes.approved` = 10 fits what was seen.'), stay('acme/shop', 'CHECKS_RUNNING', 66, 60, 83, 'Raise `thresholds_minutes.checks_running` from 60 to 83: …'),
       stay('acme/web', 'CREATED', 1, 5, null, 'CREATED was left by itself 3 times: 20 are needed to suggest a threshold.')],
-    webhooks: [{ kind: 'CHECKS_PASSED', told: 120, missed: 3, loss_percent: 2.4 }, { kind: 'APPROVAL_GRANTED', told: 40, missed: 0, loss_percent: 0 }],
+    webhooks: [{ kind: 'CHECKS_PASSED', received: 120, missed: 3, loss_percent: 2.4 }, { kind: 'APPROVAL_GRANTED', received: 40, missed: 0, loss_percent: 0 }],
     remedies: [{ strategy: 'rebuild', claimed: 12, healed: 8, failed_again: 3, failed: 0, dropped: 1, success_percent: 72.7 }],
     rules: [{ rule: 'network', retries: 4, healed: 0, failed_again: 4, identical: 3, success_percent: 0, flagged: true, advice: '3 of 4 retries by rule `network` failed again with the same words: what it matches is no accident. Narrow its patterns, or set `transient.network.enabled = false`.' }],
   };

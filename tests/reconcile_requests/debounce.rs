@@ -41,9 +41,9 @@ async fn two_hundred_pushes_cause_one_evaluation_per_pull_request() {
     assert_eq!(requested.len(), 1, "{requested:?}");
     println!(
         "one evaluation covers {} pushes; the others arrived out of order and were superseded",
-        found[0].stands_for
+        found[0].coalesced
     );
-    assert!((50..=200).contains(&found[0].stands_for), "{}", found[0].stands_for);
+    assert!((50..=200).contains(&found[0].coalesced), "{}", found[0].coalesced);
     let regular: u32 = testbed.summaries().iter().rev().take(4).map(|summary| summary.verified).sum();
     assert_eq!((found[0].verified, regular), (12, 0), "each pull request is verified once");
     for pr in &prs {
@@ -67,7 +67,7 @@ async fn newest_event_time_supersedes_older_requests() {
     assert_eq!(deliver_webhook(&testbed, "push", "d-5", &pushed(5)).await["status"], "applied");
     let older = deliver_webhook(&testbed, "push", "d-3", &pushed(3)).await;
     assert_eq!(older["status"], "superseded");
-    assert!(older["reason"].as_str().unwrap().starts_with("superseded by `asked-"), "{older}");
+    assert!(older["reason"].as_str().unwrap().starts_with("superseded by `webhook-"), "{older}");
     assert_eq!(deliver_webhook(&testbed, "push", "d-9", &pushed(9)).await["status"], "applied");
     assert_eq!(
         deliver_webhook(&testbed, "push", "d-5", &pushed(5)).await["status"],
@@ -76,7 +76,7 @@ async fn newest_event_time_supersedes_older_requests() {
     );
     let request = request(&testbed, &scope).await.unwrap();
     let waiting = request.waiting().unwrap();
-    assert_eq!((waiting.at.as_second(), waiting.stands_for), (now.as_second() + 9, 2));
+    assert_eq!((waiting.at.as_second(), waiting.coalesced), (now.as_second() + 9, 2));
 }
 
 #[tokio::test]

@@ -225,11 +225,11 @@ async fn request_visits_max_prs_by_priority_and_lists_the_rest() {
     let after = verified(&testbed).await;
     let visited: Vec<usize> = (0..8).filter(|n| before[*n] != after[*n]).collect();
     assert_eq!(visited, [0, 4, 6], "the two with priority, and the oldest of the others");
-    assert_eq!((summary.due, summary.verified, summary.left), (8, 3, 5), "{summary:?}");
+    assert_eq!((summary.due, summary.verified, summary.remaining), (8, 3, 5), "{summary:?}");
     let others: Vec<String> = [1, 2, 3, 5, 7].map(|n: usize| prs[n].to_string()).into();
-    assert_eq!(summary.left_out, others);
+    assert_eq!(summary.over_limit, others);
     let recorded = summary_of(&run(&testbed, "now").await.unwrap()).unwrap();
-    assert_eq!(recorded.left_out, others, "the run lists them too");
+    assert_eq!(recorded.over_limit, others, "the run lists them too");
     // The push made them due: the next scheduled sweep verifies them.
     let next = testbed.sweep_now().await;
     assert_eq!((next.due, next.verified), (5, 5), "{next:?}");

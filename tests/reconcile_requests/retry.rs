@@ -111,7 +111,7 @@ async fn request_ends_partial_after_ten_minutes() {
         testbed.sweep.sweep(&trigger("r-1", base()), began + SignedDuration::from_hours(1)).await.unwrap();
     let SweepOutcome::Done(summary) = sweep_outcome else { panic!("{sweep_outcome:?}") };
     assert!(summary.partial, "{summary:?}");
-    assert_eq!((summary.due, summary.verified, summary.left), (130, 100, 30));
+    assert_eq!((summary.due, summary.verified, summary.remaining), (130, 100, 30));
     let took = testbed.now().duration_since(began);
     assert!(took <= SignedDuration::from_mins(10), "{took:#}");
     let ended = run(&testbed, "r-1").await.unwrap();

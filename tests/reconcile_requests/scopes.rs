@@ -22,7 +22,7 @@ async fn request_verifies_pull_request_that_is_not_due() {
     else {
         panic!("no sweep")
     };
-    assert_eq!((summary.due, summary.verified, summary.stands_for), (1, 1, 1), "{summary:?}");
+    assert_eq!((summary.due, summary.verified, summary.coalesced), (1, 1, 1), "{summary:?}");
     assert_eq!(testbed.record(&prs[1]).await.verified_at, before, "no other pull request is verified");
     let run = run(&testbed, "r-1").await.unwrap();
     assert_eq!((run.state, run.request.as_deref()), (RunState::Completed, Some(format!("pr:{}", prs[0]).as_str())));
@@ -88,7 +88,7 @@ async fn push_verifies_all_open_pull_requests_of_its_base() {
     assert_eq!((summary.requests, summary.verified), (1, 0), "only the request verified them: {summary:?}");
     let requested = runs(&testbed).await.remove(0);
     let found = summary_of(&requested).unwrap();
-    assert_eq!((found.due, found.verified, found.left), (3, 3, 0), "{found:?}");
+    assert_eq!((found.due, found.verified, found.remaining), (3, 3, 0), "{found:?}");
     for pr in &prs {
         assert_eq!(testbed.logged(pr, EventKind::BaseMoved).await.len(), 1, "{pr}");
     }
@@ -131,6 +131,6 @@ async fn installation_requests_all() {
     assert_eq!(testbed.sweep_now().await.requests, 1);
     let requested = runs(&testbed).await;
     let summary = summary_of(&requested[0]).unwrap();
-    assert_eq!((requested.len(), summary.stands_for, summary.adopted), (1, 2, Some(1)), "{summary:?}");
+    assert_eq!((requested.len(), summary.coalesced, summary.adopted), (1, 2, Some(1)), "{summary:?}");
     assert!(testbed.find(&unknown).await.is_some());
 }

@@ -59,7 +59,7 @@ async fn sweep_stops_before_deadline_and_rest_stays_due() {
     else {
         panic!("no sweep")
     };
-    assert!(summary.partial && summary.left == 3 && summary.verified == 0, "{summary:?}");
+    assert!(summary.partial && summary.remaining == 3 && summary.verified == 0, "{summary:?}");
     let run = queries::runs_of(&testbed.store, None, None, 10, testbed.now()).await.unwrap().entries.remove(0);
     assert_eq!((run.id.clone(), run.state, run.partial), (trigger.run, RunState::Completed, true));
     assert_eq!(summary_of(&run).unwrap(), *summary);

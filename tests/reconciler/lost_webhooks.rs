@@ -77,7 +77,7 @@ async fn merge_without_webhooks(backend: Backend) {
         assert!(sweeps <= every + 1, "a pull request without webhooks is found within {every} + 1 sweeps");
     }
     assert!(run_until_merged(&testbed, &pr, 150).await, "{:?}", testbed.kinds(&pr).await);
-    let lost: u32 = testbed.summaries().iter().flat_map(|summary| summary.lost.values()).sum();
+    let lost: u32 = testbed.summaries().iter().flat_map(|summary| summary.webhooks_missed.values()).sum();
     assert!(lost >= 2, "missed webhooks are counted by kind: {:?}", testbed.summaries().last());
     assert_eq!(testbed.mails(), []);
 }
@@ -116,7 +116,7 @@ async fn missed_merge_and_close_end_their_records() {
     assert_eq!(testbed.state(&closed).await, Some(State::Closed));
     assert_eq!(testbed.kinds(&merged).await["STATE_DRIFT_CORRECTED"], 1);
     let summaries = testbed.summaries();
-    let lost: Vec<&String> = summaries.iter().flat_map(|summary| summary.lost.keys()).collect();
+    let lost: Vec<&String> = summaries.iter().flat_map(|summary| summary.webhooks_missed.keys()).collect();
     assert!(lost.iter().any(|kind| *kind == "PR_MERGED") && lost.iter().any(|kind| *kind == "PR_CLOSED"), "{lost:?}");
 }
 
@@ -132,7 +132,7 @@ async fn failed_delivery_is_redelivered_once() {
         sent.into_iter().filter(|(id, _)| id.starts_with("redeliver-")).count()
     };
     assert_eq!(tasks(), 1, "{:?}", testbed.summaries());
-    let lost: u32 = testbed.summaries().iter().filter_map(|summary| summary.lost.get("pull_request")).sum();
+    let lost: u32 = testbed.summaries().iter().filter_map(|summary| summary.webhooks_missed.get("pull_request")).sum();
     assert!(
         lost >= 1 || testbed.summaries().iter().any(|summary| summary.redelivered == 1),
         "{:?}",

@@ -99,7 +99,7 @@ async fn pushes_to_a_busy_base_write_one_row_each() {
     assert_eq!(deferred_facts(&harness.sent()), [], "nothing is queued");
     let request =
         platform::reconcile_request::load(harness.store(), "base:acme/shop#main", harness.now).await.unwrap().unwrap();
-    assert_eq!(request.waiting().unwrap().stands_for, 200);
+    assert_eq!(request.waiting().unwrap().coalesced, 200);
 }
 
 #[tokio::test(start_paused = true)]

@@ -372,7 +372,7 @@ async fn push_to_a_base_enqueues_one_reconcile_request() {
     let older = harness.expect(&push("main", 5), "superseded").await;
     assert_eq!(older.reason, format!("superseded by `{run}`"));
     harness.expect(&push("main", 7), "applied").await;
-    assert_eq!((waiting(&harness).await.at, waiting(&harness).await.stands_for), (tests::minute(7), 2));
+    assert_eq!((waiting(&harness).await.at, waiting(&harness).await.coalesced), (tests::minute(7), 2));
     harness.expect(&push("elsewhere", 7), "ignored").await;
 }
 

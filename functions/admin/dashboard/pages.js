@@ -221,7 +221,7 @@ function drawInsights() {
       head(labelOf(one.state)), h('td', one.repo ? shortRepo(one.repo) : 'all'), num(one.count, one.by_itself, duration(one.p50_secs), duration(one.p95_secs), duration(one.p99_secs), `${one.configured_minutes} min`, one.suggested_minutes == null ? '–' : `${one.suggested_minutes} min`)))) : h('p.empty', 'No pull request changed its state.'),
     h('p.muted', formulas[0])),
     section('lost-webhooks', 'Lost webhooks', webhooks.length ? scrollTable('Lost webhooks', ['Event', 'Received', 'Lost', 'Loss rate'], webhooks.map((one) => h('tr', { key: one.kind },
-      head(labelOf(one.kind)), num(one.told, one.missed, share(one.loss_percent))))) : h('p.empty', 'No events yet.')),
+      head(labelOf(one.kind)), num(one.received, one.missed, share(one.loss_percent))))) : h('p.empty', 'No events yet.')),
     section('remedies', 'Remedies', remedies.length ? scrollTable('Remedies', ['Remedy', 'Claimed', 'Healed', 'Failed again', 'Failed', 'Dropped', 'Success rate'], remedies.map((one) => h('tr', { key: one.strategy },
       head(labelOf(one.strategy)), num(one.claimed, one.healed, one.failed_again, one.failed, one.dropped, share(one.success_percent))))) : h('p.empty', 'No remedy was applied.')),
     section('rules', 'Transient rules', rules.length ? scrollTable('Transient rules', ['Rule', 'Retries', 'Healed', 'Failed again', 'Same failure', 'Success rate'], rules.map((one) => h('tr', { key: one.rule },

@@ -125,7 +125,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
             });
         };
         match run.state {
-            RunState::WaitingExternal if !(active.asked_twice && active.strategy == Strategy::CloseAndReopen) => {
+            RunState::WaitingExternal if !(active.repeated && active.strategy == Strategy::CloseAndReopen) => {
                 return Ok(Admission::Noop(format!("run {} was accepted and awaits its proof", run.id)));
             }
             RunState::AwaitingApproval => return Ok(Admission::Noop(format!("run {} awaits approval", run.id))),

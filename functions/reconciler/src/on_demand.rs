@@ -141,12 +141,13 @@ impl<S: Store, O: Publisher> Reconciler<S, O> {
         holder: &str,
         until: Timestamp,
     ) -> Result<RequestOutcome, StoreError> {
-        let StartedRequest { request, asked: pending, .. } = started;
+        let StartedRequest { request, pending, .. } = started;
         let trigger = SweepTrigger::enqueued(request, pending, holder);
         let cx = SweepContext::new(self, &trigger, until);
         let mut report = Box::pin(sweep::run(self, &cx)).await;
-        report.summary.stands_for = pending.stands_for;
-        if matches!(request.scope, ReconcileScope::One(_)) && report.compared.is_empty() && report.summary.left > 0 {
+        report.summary.coalesced = pending.coalesced;
+        if matches!(request.scope, ReconcileScope::One(_)) && report.compared.is_empty() && report.summary.remaining > 0
+        {
             // The scheduled sweep finds only due pull requests, so the request itself is retried.
             report.first_failure.get_or_insert_with(|| "GitHub could not be read".to_owned());
         }
@@ -159,7 +160,7 @@ impl<S: Store, O: Publisher> Reconciler<S, O> {
         let close = |run: Run, next: &RequestNextStep| closed_run(run, next, &report, pending.tries, cx.now());
         let next = reconcile_request::complete(cx.store(), cx.policies(), started, end, close, now).await?;
         let summary = report.summary.sentence();
-        info!(request = request.key(), run = %pending.run, coalesced = pending.stands_for, ?next, summary, "reconcile request completed");
+        info!(request = request.key(), run = %pending.run, coalesced = pending.coalesced, ?next, summary, "reconcile request completed");
         Ok(RequestOutcome::Done(Box::new(report.summary), report.compared))
     }
 

@@ -67,7 +67,7 @@ impl<S: Store, O: Publisher> Remediation<'_, S, O> {
                 return Ok(());
             }
             if self.cx.is_late(summary) {
-                summary.left += count(group.len() + rest.len());
+                summary.remaining += count(group.len() + rest.len());
                 return Ok(());
             }
             let free = policy.limits.remedies_in_flight.saturating_sub(self.limits.in_flight);

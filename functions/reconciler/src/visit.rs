@@ -94,13 +94,13 @@ pub(crate) async fn visit<S: Store, O: Publisher>(
         let limited = cx.github.not_before().is_some();
         if limited || cx.ends_within(SNAPSHOT_RESERVE, summary) || !cx.should_continue(summary).await {
             // They stay due: a visit without a snapshot would only postpone them.
-            summary.left += count(chunk.len() + rest.len());
+            summary.remaining += count(chunk.len() + rest.len());
             return Ok(());
         }
         let stale = verify(cx, chunk, &mut visits.compared, summary).await?;
         if !cx.should_continue(summary).await {
             // They stay due: the next sweep verifies them again.
-            summary.left += count(stale.len() + rest.len());
+            summary.remaining += count(stale.len() + rest.len());
             return Ok(());
         }
         remediation.remediate(stale, &mut visits.week, summary).await?;

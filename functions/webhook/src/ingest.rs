@@ -233,7 +233,7 @@ impl<S: Store, O: Publisher> Ingester<S, O> {
         now: Timestamp,
     ) -> Result<IngestResult, IngestError> {
         // A redelivery produces the same run id; the hash keeps it valid in a URL.
-        let run = RunId::new(format!("asked-{}", &stable_id(&[id.as_str(), &scope.to_string()])[..20]));
+        let run = RunId::new(format!("webhook-{}", &stable_id(&[id.as_str(), &scope.to_string()])[..20]));
         let ask = NewRequest { run: run.clone(), at, trigger: RunTrigger::Webhook, requested_by: None };
         let enqueued =
             reconcile_request::enqueue(self.engine.store(), &self.policies, (scope, false), &ask, now).await?;
@@ -241,7 +241,7 @@ impl<S: Store, O: Publisher> Ingester<S, O> {
             reconcile_request::EnqueueOutcome::Queued(pending) => {
                 let secs = pending.due_at.duration_since(now).as_secs().max(0);
                 let reason =
-                    format!("reconcile of {scope} in about {secs} s; {} requests coalesced", pending.stands_for);
+                    format!("reconcile of {scope} in about {secs} s; {} requests coalesced", pending.coalesced);
                 IngestResult { run: Some(run), ..IngestResult::result(IngestStatus::Applied, reason) }
             }
             reconcile_request::EnqueueOutcome::AlreadyKnown(_) => {

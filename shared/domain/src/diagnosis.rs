@@ -211,7 +211,7 @@ impl DiagnosisInput<'_> {
     }
 
     fn last_retrigger(&self, strategy: Strategy) -> Option<Timestamp> {
-        self.record.last_asked.get(&strategy).copied()
+        self.record.last_requested.get(&strategy).copied()
     }
 }
 
@@ -675,9 +675,9 @@ mod tests {
                 let at = tale.record().state_since;
                 tale.record_mut().signals.policy = Some(policy_says(verdict, at));
                 assert_eq!(diagnosed(&tale), NO_RULE, "it has answered");
-                tale.record_mut().last_asked.insert(strategy, at);
+                tale.record_mut().last_requested.insert(strategy, at);
                 assert_eq!(diagnosed(&tale), NO_RULE, "a result in the second of the retrigger counts");
-                tale.record_mut().last_asked.insert(strategy, at + SECOND);
+                tale.record_mut().last_requested.insert(strategy, at + SECOND);
                 let found = tale.diagnose(Some(&FINE));
                 assert_eq!(
                     summary(&found),
@@ -698,13 +698,13 @@ mod tests {
         let at = tale.record().state_since;
         tale.record_mut().signals.policy = Some(policy_says(PolicyVerdict::Passed, at));
         for strategy in [Strategy::Rebuild, Strategy::RetriggerApproverBot, Strategy::RetriggerAutomergeBot] {
-            tale.record_mut().last_asked.insert(strategy, at + minutes(2));
+            tale.record_mut().last_requested.insert(strategy, at + minutes(2));
         }
         assert_eq!(diagnosed(&tale), NO_RULE);
-        tale.record_mut().last_asked.insert(Strategy::RetriggerPolicyBot, at - minutes(1));
-        tale.record_mut().last_asked.insert(Strategy::RetriggerSodCheck, at + minutes(1));
+        tale.record_mut().last_requested.insert(Strategy::RetriggerPolicyBot, at - minutes(1));
+        tale.record_mut().last_requested.insert(Strategy::RetriggerSodCheck, at + minutes(1));
         assert!(tale.diagnose(None).evidence[1].ends_with("retriggered at 2026-03-02 09:04 UTC"));
-        tale.record_mut().last_asked.insert(Strategy::RetriggerPolicyBot, at + minutes(3));
+        tale.record_mut().last_requested.insert(Strategy::RetriggerPolicyBot, at + minutes(3));
         assert!(tale.diagnose(None).evidence[1].ends_with("retriggered at 2026-03-02 09:06 UTC"));
         // A start after the retrigger is not a result either.
         tale.record_mut().signals.policy = Some(policy_says(PolicyVerdict::Evaluating, at + minutes(4)));

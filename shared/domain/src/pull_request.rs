@@ -63,7 +63,7 @@ pub struct PullRequest {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub lifetime_remedies: u32,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub last_asked: BTreeMap<Strategy, Timestamp>,
+    pub last_requested: BTreeMap<Strategy, Timestamp>,
     /// When the last remedy was claimed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_remediation_at: Option<Timestamp>,
@@ -96,7 +96,7 @@ pub struct PullRequest {
     pub observed_decision: Option<ObservedDecision>,
     /// The last published check run, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub shown: Option<PublishedCheckRun>,
+    pub published_check: Option<PublishedCheckRun>,
 
     /// 1, and one more for each time it was reopened.
     pub generation: u32,
@@ -109,7 +109,7 @@ pub struct PullRequest {
 
     /// Why the record may be wrong: it is due for verification at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub suspect: Option<VerifyReason>,
+    pub verify_reason: Option<VerifyReason>,
     /// Remedies in a row that were claimed and never executed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropped: Option<DroppedRemedies>,
@@ -166,10 +166,10 @@ pub struct ActiveRun {
     pub previous: Option<(Timestamp, Strategy)>,
     /// The previous request of this strategy, restored likewise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub previous_asked: Option<Timestamp>,
+    pub previous_request: Option<Timestamp>,
     /// Whether the request was repeated, because the proof did not arrive in time.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub asked_twice: bool,
+    pub repeated: bool,
 }
 
 /// A decision of observe mode, which is logged once.
@@ -192,10 +192,10 @@ pub struct PublishedCheckRun {
     pub at: Timestamp,
     /// The diagnosis behind the remedy or the escalation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub because: Option<String>,
+    pub diagnosis: Option<String>,
     /// The command of the last button, and its result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub asked: Option<String>,
+    pub command_result: Option<String>,
     /// Whether it has the full explanation, because a person asked for it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub explained: bool,
@@ -320,7 +320,7 @@ impl PullRequest {
         if self.state.is_terminal() {
             return None;
         }
-        if let Some(suspect) = &self.suspect {
+        if let Some(suspect) = &self.verify_reason {
             return Some(self.not_before.map_or(suspect.since, |at| at.max(suspect.since)));
         }
         let by_state = if self.is_actionable() { self.stale_at(policy) } else { None };
@@ -331,8 +331,8 @@ impl PullRequest {
 
     /// Makes it due for verification at once. The first reason is kept, because it explains the others.
     pub fn request_verification(&mut self, why: impl Into<String>, since: Timestamp) {
-        if self.suspect.is_none() {
-            self.suspect = Some(VerifyReason { why: why.into(), since });
+        if self.verify_reason.is_none() {
+            self.verify_reason = Some(VerifyReason { why: why.into(), since });
         }
         self.not_before = None;
     }
@@ -349,7 +349,7 @@ impl PullRequest {
         self.add_past_head(old);
         self.signals = early.map_or_else(Signals::default, |early| early.signals);
         self.head_at = at;
-        self.last_asked.clear();
+        self.last_requested.clear();
     }
 
     /// Adds a commit to the past heads: it is not the head any more, or never will be.
@@ -571,7 +571,7 @@ mod tests {
         // The first reason is kept, and a second one makes it due at once again.
         record.not_before = Some(start() + minutes(50));
         record.request_verification("the second".to_owned(), requested_at + minutes(1));
-        assert_eq!(record.suspect, Some(VerifyReason { why: "the first".to_owned(), since: requested_at }));
+        assert_eq!(record.verify_reason, Some(VerifyReason { why: "the first".to_owned(), since: requested_at }));
         assert_eq!(record.not_before, None);
         // A visit that was skipped is repeated later.
         record.not_before = Some(requested_at + minutes(5));

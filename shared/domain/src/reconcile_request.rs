@@ -75,7 +75,7 @@ pub struct PendingRequest {
     pub first_at: Timestamp,
     pub due_at: Timestamp,
     /// How many requests were coalesced into this one, itself included.
-    pub stands_for: u32,
+    pub coalesced: u32,
     #[serde(default)]
     pub tries: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -92,7 +92,7 @@ impl PendingRequest {
 /// A request that a worker has started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct RunningRequest {
-    asked: PendingRequest,
+    request: PendingRequest,
     holder: String,
     /// When the lease expires: from then on the worker counts as gone.
     until: Timestamp,
@@ -237,7 +237,7 @@ impl ReconcileRequest {
     }
 
     pub fn running(&self) -> Option<&PendingRequest> {
-        self.running.as_ref().map(|running| &running.asked)
+        self.running.as_ref().map(|running| &running.request)
     }
 
     fn touched(mut self) -> Self {
@@ -289,7 +289,7 @@ impl ReconcileRequest {
             requested_by: ask.requested_by.clone(),
             first_at,
             due_at,
-            stands_for: replaced.as_ref().map_or(0, |asked| asked.stands_for).saturating_add(1),
+            coalesced: replaced.as_ref().map_or(0, |asked| asked.coalesced).saturating_add(1),
             tries: 0,
             error: None,
         };
@@ -307,8 +307,8 @@ impl ReconcileRequest {
                 return StartResult::Busy { by: running.holder.clone(), until: running.until };
             }
             // The worker is gone: a newer request replaces it, or it is retried.
-            (Some(lost), Some(newer)) => (newer.clone(), Some(lost.asked.run.clone())),
-            (Some(lost), None) => (PendingRequest { due_at: now, ..lost.asked.clone() }, None),
+            (Some(lost), Some(newer)) => (newer.clone(), Some(lost.request.run.clone())),
+            (Some(lost), None) => (PendingRequest { due_at: now, ..lost.request.clone() }, None),
             (None, Some(waiting)) => (waiting.clone(), None),
             (None, None) => return StartResult::Nothing,
         };
@@ -320,7 +320,7 @@ impl ReconcileRequest {
             return StartResult::GivenUp { request: Box::new(request), asked: Box::new(waiting) };
         }
         let asked = PendingRequest { tries: waiting.tries.saturating_add(1), ..waiting };
-        let running = RunningRequest { asked: asked.clone(), holder: holder.to_owned(), until };
+        let running = RunningRequest { request: asked.clone(), holder: holder.to_owned(), until };
         let request = Self { waiting: None, running: Some(running), ..self.clone() }.touched();
         StartResult::Started { request: Box::new(request), asked: Box::new(asked), overtaken }
     }
@@ -334,7 +334,8 @@ impl ReconcileRequest {
         settings: &Triggers,
         now: Timestamp,
     ) -> (Self, RequestNextStep) {
-        let Some(RunningRequest { asked, .. }) = self.running.clone().filter(|running| running.asked.run == *run)
+        let Some(RunningRequest { request: asked, .. }) =
+            self.running.clone().filter(|running| running.request.run == *run)
         else {
             return (self.clone(), RequestNextStep::Lost);
         };
@@ -446,7 +447,7 @@ mod tests {
         assert_eq!(newer.replaced.as_ref().map(|asked| asked.run.as_str()), Some("b"));
         assert!(!newer.is_first, "coalesced requests count once");
         let waiting = newer.request.waiting().unwrap();
-        assert_eq!((waiting.run.as_str(), waiting.stands_for, waiting.first_at), ("c", 2, at(21)));
+        assert_eq!((waiting.run.as_str(), waiting.coalesced, waiting.first_at), ("c", 2, at(21)));
         // In the same second, the last one to arrive wins.
         assert_eq!(queued(&newer.request, &push("d", 30), 32).request.waiting().unwrap().run.as_str(), "d");
         assert_eq!(

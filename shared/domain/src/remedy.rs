@@ -133,8 +133,8 @@ mod tests {
             accepted: true,
             human: false,
             previous: None,
-            previous_asked: None,
-            asked_twice: false,
+            previous_request: None,
+            repeated: false,
         });
         tale.advance_minutes(1);
         tale

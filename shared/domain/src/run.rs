@@ -94,7 +94,7 @@ pub struct Run {
     pub requested_by: Option<String>,
     /// The rest of the command behind the run, so that its message can be rebuilt.
     #[serde(default, skip_serializing_if = "CommandContext::is_empty")]
-    pub said: CommandContext,
+    pub command: CommandContext,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
     /// When the lease expires: from then on the worker counts as gone.
@@ -107,7 +107,7 @@ pub struct Run {
     pub wait_deadline: Option<Timestamp>,
     /// When to poll the external target, before the deadline, to notice early that the expected event will not come.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub look_at: Option<Timestamp>,
+    pub poll_at: Option<Timestamp>,
     /// The event that proves the run, in a few words; kept after the event came.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expects: Option<String>,
@@ -187,13 +187,13 @@ impl Run {
             head_sha: None,
             trigger,
             requested_by: None,
-            said: CommandContext::default(),
+            command: CommandContext::default(),
             created_at: now,
             updated_at: now,
             lease_until: None,
             lease_holder: None,
             wait_deadline: None,
-            look_at: None,
+            poll_at: None,
             expects: None,
             steps: Vec::new(),
             resume_count: 0,
@@ -245,7 +245,7 @@ impl Run {
         }
         if to.is_terminal() {
             self.completed_at = Some(at);
-            self.look_at = None;
+            self.poll_at = None;
             self.duration_ms = Some(millis_between(self.created_at, at));
         }
         if self.transitions.len() == MAX_TRANSITIONS {
@@ -280,8 +280,8 @@ impl Run {
     /// Sets or clears the time of the next poll of the target.
     #[must_use]
     pub fn set_poll_at(mut self, at: Option<Timestamp>, now: Timestamp) -> Self {
-        if !self.state.is_terminal() && self.look_at != at {
-            self.look_at = at;
+        if !self.state.is_terminal() && self.poll_at != at {
+            self.poll_at = at;
             self.touch(now);
         }
         self
@@ -356,7 +356,7 @@ impl Run {
         match self.state {
             RunState::Pending => Some(self.updated_at.checked_add(RESEND_AFTER).unwrap_or(Timestamp::MAX)),
             RunState::Running => Some(self.lease_until.unwrap_or(self.updated_at)),
-            RunState::WaitingExternal => Some(self.deadline().min(self.look_at.unwrap_or(Timestamp::MAX))),
+            RunState::WaitingExternal => Some(self.deadline().min(self.poll_at.unwrap_or(Timestamp::MAX))),
             RunState::AwaitingApproval | RunState::Completed | RunState::Failed | RunState::Cancelled => None,
         }
     }

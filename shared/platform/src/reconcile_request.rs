@@ -246,7 +246,7 @@ pub async fn cancel<S: Store>(
 #[derive(Debug, Clone, PartialEq)]
 pub struct StartedRequest {
     pub request: ReconcileRequest,
-    pub asked: PendingRequest,
+    pub pending: PendingRequest,
     pub run: Run,
 }
 
@@ -307,7 +307,7 @@ pub async fn start<S: Store>(
         writes.extend(cancelled(store, policies, &orphaned, words::superseded(&asked.run), now).await?);
     }
     if write_all_if(store, writes, now).await? {
-        return Ok(StartOutcome::Started(Box::new(StartedRequest { request: *next, asked: *asked, run })));
+        return Ok(StartOutcome::Started(Box::new(StartedRequest { request: *next, pending: *asked, run })));
     }
     Ok(StartOutcome::NotYet { by: "another worker".to_owned(), until: now })
 }
@@ -333,10 +333,10 @@ pub async fn complete<S: Store>(
 ) -> Result<RequestNextStep, StoreError> {
     let settings = settings_of(policies, &begun.request.scope);
     let pauses = visit_backoff(policies.base());
-    let mut conflicts = Conflicts::new(&begun.asked.run);
+    let mut conflicts = Conflicts::new(&begun.pending.run);
     loop {
         let Some(request) = load(store, &begun.request.key(), now).await? else { return Ok(RequestNextStep::Lost) };
-        let (next, then) = request.complete(&begun.asked.run, end, pauses, settings, now);
+        let (next, then) = request.complete(&begun.pending.run, end, pauses, settings, now);
         if then == RequestNextStep::Lost {
             return Ok(then);
         }

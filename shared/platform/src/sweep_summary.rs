@@ -57,13 +57,13 @@ pub struct SweepSummary {
     /// How long the oldest due item has been due.
     pub oldest_due_secs: u64,
     /// Due pull requests that this sweep did not reach; they are still due.
-    pub left: u32,
+    pub remaining: u32,
     /// The ids of pull requests above the sweep's limit.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub left_out: Vec<String>,
+    pub over_limit: Vec<String>,
     pub requests: u32,
     /// Number of coalesced requests, this one included; 0 for a scheduled sweep.
-    pub stands_for: u32,
+    pub coalesced: u32,
     pub verified: u32,
     pub drifted: u32,
     /// Found merged or closed by verification.
@@ -99,7 +99,7 @@ pub struct SweepSummary {
     /// Webhook deliveries that GitHub was asked to redeliver.
     pub redelivered: u32,
     /// Missed webhooks, by kind: events found only by verification, and failed deliveries.
-    pub lost: BTreeMap<String, u32>,
+    pub webhooks_missed: BTreeMap<String, u32>,
     /// Remedies in flight at the start of the sweep.
     pub in_flight: u32,
     /// Undecodable items; retried in an hour.
@@ -136,14 +136,14 @@ impl SweepSummary {
     }
 
     pub fn count_failure(&mut self, what: &str) {
-        *self.lost.entry(what.to_owned()).or_default() += 1;
+        *self.webhooks_missed.entry(what.to_owned()).or_default() += 1;
     }
 
     /// Counts pull requests above the sweep's limit, and lists as many as fit.
     pub fn count_deferred(&mut self, prs: &[PrId]) {
-        self.left += u32::try_from(prs.len()).unwrap_or(u32::MAX);
-        let room = MAX_LISTED.saturating_sub(self.left_out.len());
-        self.left_out.extend(prs.iter().take(room).map(PrId::to_string));
+        self.remaining += u32::try_from(prs.len()).unwrap_or(u32::MAX);
+        let room = MAX_LISTED.saturating_sub(self.over_limit.len());
+        self.over_limit.extend(prs.iter().take(room).map(PrId::to_string));
     }
 
     pub fn list_stale(&mut self, pr: String) {
@@ -196,14 +196,14 @@ impl SweepSummary {
     pub fn line(&self, run: &str, at: Timestamp, ms: u64) -> LogRecord {
         let map = |map: &BTreeMap<String, u32>| serde_json::to_value(map).unwrap_or(Value::Null);
         let skipped: u32 = self.skipped.values().sum();
-        let webhooks_missed: u32 = self.lost.values().sum();
+        let webhooks_missed: u32 = self.webhooks_missed.values().sum();
         LogRecord::new("reconciler", at)
             .with("level", if self.errors.is_empty() { "INFO" } else { "ERROR" })
             .with("run", run)
             .with("summary", self.sentence())
             .with("dispatched_by", map(&self.dispatched))
             .with("skipped_by", map(&self.skipped))
-            .with("webhooks_missed_by", map(&self.lost))
+            .with("webhooks_missed_by", map(&self.webhooks_missed))
             .with("breaker", self.breaker.map_or("unknown", BreakerStatus::name))
             .with("partial", self.partial)
             .with_some("observed", self.observed.clone())
@@ -212,7 +212,7 @@ impl SweepSummary {
             .with_some("errors", (!self.errors.is_empty()).then(|| self.errors.clone()))
             .with("store_units", self.store_units)
             .count("due", self.due.into())
-            .count("remaining", self.left.into())
+            .count("remaining", self.remaining.into())
             .count("requests", self.requests.into())
             .count("verified", self.verified.into())
             .count("drifted", self.drifted.into())
@@ -249,14 +249,14 @@ pub struct CoordinationSummary {
     /// Outages that ended.
     pub outages_ended: u32,
     /// Issues whose pull request was requested, including repeats.
-    pub asked: u32,
+    pub requested: u32,
     /// Issues that were relabelled or closed, including repeats.
-    pub tended: u32,
+    pub issues_updated: u32,
     pub waiting: u32,
     /// Status issues to be updated.
     pub status: u32,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub left_out: Vec<String>,
+    pub over_limit: Vec<String>,
 }
 
 /// The summary stored in a sweep's run record.

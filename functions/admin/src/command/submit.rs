@@ -43,7 +43,7 @@ impl<S: Store, O: Publisher> AdminApi<S, O> {
         let command = submission.command;
         if matches!(command, Command::Status | Command::Explain) {
             let why = format!("`{command}` is a query: use GET …{command} instead");
-            return Err(AdminError::Invalid { code: "COMMAND_IS_A_QUESTION", why });
+            return Err(AdminError::Invalid { code: "COMMAND_IS_READ_ONLY", why });
         }
         command
             .allows(CommandRequester::Api(caller.role))

@@ -93,7 +93,7 @@ impl From<&StateDuration> for StateDurationView {
 struct WebhookStatsView {
     kind: &'static str,
     /// Received by a webhook.
-    told: u64,
+    received: u64,
     /// Found by a sweep, or skipped because the merge came first.
     missed: u64,
     loss_percent: f64,
@@ -102,7 +102,7 @@ struct WebhookStatsView {
 impl From<&WebhookStats> for WebhookStatsView {
     fn from(heard: &WebhookStats) -> Self {
         let WebhookStats { kind, by_webhook: told, missed } = *heard;
-        Self { kind: kind.name(), told, missed, loss_percent: percent(missed, told + missed).unwrap_or(0.0) }
+        Self { kind: kind.name(), received: told, missed, loss_percent: percent(missed, told + missed).unwrap_or(0.0) }
     }
 }
 

@@ -134,7 +134,7 @@ struct BudgetView {
     strategy: &'static str,
     used: u32,
     max: u32,
-    left: u32,
+    remaining: u32,
 }
 
 /// The remedies of one generation, and their limit.
@@ -277,7 +277,7 @@ fn budgets(record: &PullRequest, vulnerability: Option<&Vulnerability>, policy: 
         let reopens = vulnerability.filter(|_| strategy == Strategy::CloseAndReopen);
         let elsewhere = reopens.map_or(0, |row| row.close_and_reopen);
         let (used, max) = (counted.max(elsewhere), policy.budget(strategy));
-        BudgetView { strategy: strategy.name(), used, max, left: max.saturating_sub(used) }
+        BudgetView { strategy: strategy.name(), used, max, remaining: max.saturating_sub(used) }
     };
     Strategy::ALL.into_iter().map(budget).collect()
 }

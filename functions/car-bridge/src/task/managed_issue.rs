@@ -55,7 +55,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         let (store, now) = (self.engine.store(), self.now());
         let known = managed_issue::load(store, repo, &issue.key, now).await?;
         let found = match &known {
-            Some(_) if !issue.kept => return Ok(MessageOutcome::Noop(format!("{} already exists", issue.key))),
+            Some(_) if !issue.keep_updated => return Ok(MessageOutcome::Noop(format!("{} already exists", issue.key))),
             Some(known) => self.read_issue(repo, known.number).await?,
             None => None,
         };
@@ -72,7 +72,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
                 let handled = MessageOutcome::Done(format!("created {repo}#{}: {}", made.number, issue.title));
                 (made, handled)
             }
-            Some(found) if issue.kept => {
+            Some(found) if issue.keep_updated => {
                 let handled = self.edit_issue(repo, &found, issue).await?;
                 (found, handled)
             }

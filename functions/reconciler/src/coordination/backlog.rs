@@ -214,11 +214,11 @@ impl<S: Store, O: Publisher> Coordinator<'_, S, O> {
                 approved: IssueStage::Approved.label(settings),
                 in_progress: IssueStage::InProgress.label(settings),
             };
-            summary.asked += 1;
+            summary.requested += 1;
             return self.send(effect, Task::AskForPull { repo, ask: Box::new(ask) }).await;
         }
         let Some(tending) = issue_update(step, settings, self.cx.now()) else { return Ok(()) };
-        summary.tended += 1;
+        summary.issues_updated += 1;
         self.send(tending.key.clone(), Task::Tend { repo, tending: Box::new(tending) }).await
     }
 }

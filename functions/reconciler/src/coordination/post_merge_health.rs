@@ -190,7 +190,7 @@ impl<S: Store, O: Publisher> Coordinator<'_, S, O> {
         if managed_issue::load(self.cx.store(), &repo, &outage.key, now).await?.is_some() {
             return Ok(None);
         }
-        outage.asked_at = Some(now);
+        outage.requested_at = Some(now);
         let issue = ManagedIssue {
             key: outage.key.clone(),
             label: LABEL.to_owned(),
@@ -198,7 +198,7 @@ impl<S: Store, O: Publisher> Coordinator<'_, S, O> {
             title: words::outage_title(outage),
             body: words::outage_body(outage),
             as_of: outage.since,
-            kept: false,
+            keep_updated: false,
             pin: false,
         };
         Ok(Some((outage.key.clone(), Task::Issue { repo, issue: Box::new(issue) })))

@@ -112,7 +112,7 @@ impl<S: Store, O: Publisher> Coordinator<'_, S, O> {
         let (repo, title) = (status_issue.repo.clone(), words::status_title(status_issue.name()));
         let (key, label, pin) = (status_issue.key(), LABEL.to_owned(), status_issue.settings.pin);
         let id = format!("{key}-{repo}-{}", &what[..16]);
-        let issue = ManagedIssue { key, label, labels: Vec::new(), title, body, as_of: now, kept: true, pin };
+        let issue = ManagedIssue { key, label, labels: Vec::new(), title, body, as_of: now, keep_updated: true, pin };
         // Sent before it is stored: after a crash the next sweep sends it again, and the Car Bridge writes it once.
         self.send(id, Task::Issue { repo, issue: Box::new(issue) }).await?;
         versioned::save(

@@ -62,7 +62,7 @@ pub(crate) async fn report_trip(
     summary: &mut SweepSummary,
 ) -> Result<(), StoreError> {
     let BreakerState::Open { since, cooldown_until, failure_rate_percent } = breaker.state else { return Ok(()) };
-    let (key, now, trips) = (Key::state("BREAKER-TOLD"), cx.now(), breaker.trips);
+    let (key, now, trips) = (Key::state("BREAKER-NOTICE"), cx.now(), breaker.trips);
     let mailed = cx.store().get(&key, now).await?.and_then(|row| number_of(&row, COUNT)).unwrap_or(0);
     if u64::try_from(mailed).unwrap_or(0) >= trips {
         return Ok(());

@@ -88,7 +88,7 @@ pub struct IssueMemory {
     pub requests: u32,
     /// When CodeGenie was last asked for the pull request that is expected now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub asked_at: Option<Timestamp>,
+    pub requested_at: Option<Timestamp>,
     /// When the issue was last listed; an issue that is no longer listed is forgotten later.
     pub seen_at: Timestamp,
 }
@@ -218,9 +218,9 @@ fn step(issue: &BacklogIssue, known: &IssueMemory, settings: &Backlog, now: Time
         if is_urgent { NextAction::Nothing } else { NextAction::Do(BacklogAction::MarkUrgent(why)) }
     };
     // The pull request was opened and merged between two sweeps.
-    let asked_at = known.asked_at.or((known.stage == IssueStage::InProgress).then_some(known.since));
-    if let (IssuePullRequest::Merged { number, at }, Some(asked_at)) = (issue.pull, asked_at)
-        && at >= asked_at
+    let requested_at = known.requested_at.or((known.stage == IssueStage::InProgress).then_some(known.since));
+    if let (IssuePullRequest::Merged { number, at }, Some(requested_at)) = (issue.pull, requested_at)
+        && at >= requested_at
     {
         return NextAction::Do(BacklogAction::Done(number));
     }
@@ -244,7 +244,7 @@ fn step(issue: &BacklogIssue, known: &IssueMemory, settings: &Backlog, now: Time
             // Without an id its pull request could not be recognised, and the requests would never end.
             None => NextAction::Nothing,
             // A pending request is only repeated, with the same idempotency key.
-            Some(_) if known.asked_at.is_none() && known.requests >= settings.max_requests => {
+            Some(_) if known.requested_at.is_none() && known.requests >= settings.max_requests => {
                 urge(BacklogReason::RequestsExhausted(known.requests))
             }
             Some(id) => NextAction::Request(id.clone()),
@@ -288,7 +288,7 @@ impl BacklogPlan {
     /// Stores an issue as it is now, and returns what is stored.
     fn remember(&mut self, issue: &BacklogIssue, stage: IssueStage, every_minutes: u32, now: Timestamp) -> IssueMemory {
         let unseen_for = SignedDuration::from_mins(2 * i64::from(every_minutes) + 5);
-        let fresh = IssueMemory { stage, since: now, requests: 0, asked_at: None, seen_at: now };
+        let fresh = IssueMemory { stage, since: now, requests: 0, requested_at: None, seen_at: now };
         // An issue that was closed or unlabelled in the meantime starts over: a person brought it back.
         let known = self.memory.get(&issue.key()).filter(|known| saturating_after(known.seen_at, unseen_for) > now);
         let known = match known {
@@ -296,7 +296,7 @@ impl BacklogPlan {
             Some(known) if known.stage == stage => IssueMemory { seen_at: now, ..known.clone() },
             // The time for CodeGenie counts from the request, not from when the label was seen.
             Some(known) if stage == IssueStage::InProgress => {
-                IssueMemory { since: known.asked_at.unwrap_or(now), requests: known.requests, ..fresh }
+                IssueMemory { since: known.requested_at.unwrap_or(now), requests: known.requests, ..fresh }
             }
             Some(known) => IssueMemory { requests: known.requests, ..fresh },
         };
@@ -321,7 +321,8 @@ impl BacklogPlan {
         now: Timestamp,
     ) {
         let in_progress = |known: &&IssueMemory| {
-            known.stage == IssueStage::InProgress || (known.stage == IssueStage::Approved && known.asked_at.is_some())
+            known.stage == IssueStage::InProgress
+                || (known.stage == IssueStage::Approved && known.requested_at.is_some())
         };
         let mut capacity = wip_limit
             .saturating_sub(u32::try_from(self.memory.values().filter(in_progress).count()).unwrap_or(u32::MAX));
@@ -330,7 +331,7 @@ impl BacklogPlan {
         for (_, issue, vulnerability) in &requests {
             // An issue that is not stored could be requested without end.
             let Some(known) = self.memory.get_mut(&issue.key()) else { continue };
-            let is_repeat = known.asked_at.is_some();
+            let is_repeat = known.requested_at.is_some();
             // Two issues about one vulnerability become one pull request.
             let is_duplicate = requested.contains(&vulnerability.as_str());
             if !may.may_request || is_duplicate || (capacity == 0 && !is_repeat) {
@@ -340,7 +341,7 @@ impl BacklogPlan {
             if !is_repeat {
                 capacity -= 1;
                 known.requests += 1;
-                known.asked_at = Some(now);
+                known.requested_at = Some(now);
             }
             let known = known.clone();
             requested.push(vulnerability);

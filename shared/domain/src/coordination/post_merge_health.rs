@@ -41,13 +41,13 @@ pub enum HealthResult {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HealthWatch {
-    pub looked_at: Option<Timestamp>,
+    pub checked_at: Option<Timestamp>,
     /// Failed checks in a row.
-    pub sick_in_a_row: u32,
+    pub failures_in_a_row: u32,
     /// When the first of them was.
-    pub sick_since: Option<Timestamp>,
+    pub failing_since: Option<Timestamp>,
     /// Passed checks in a row since the last failed one.
-    pub well_in_a_row: u32,
+    pub successes_in_a_row: u32,
     /// The ongoing outage, or the last one.
     pub outage: Option<HealthOutage>,
     /// Merges that are verified or suspected of an outage, with their times.
@@ -65,14 +65,14 @@ pub struct HealthOutage {
     /// The merges that may have caused it, the newest first.
     pub suspects: Vec<WatchedMerge>,
     /// When the issue was last requested.
-    pub asked_at: Option<Timestamp>,
+    pub requested_at: Option<Timestamp>,
     pub over_at: Option<Timestamp>,
 }
 
 impl HealthOutage {
     /// Whether to request the issue now, because it does not exist yet.
     pub fn needs_issue(&self, now: Timestamp) -> bool {
-        self.asked_at.is_none_or(|at| now >= saturating_after(at, RETRY_ISSUE_AFTER))
+        self.requested_at.is_none_or(|at| now >= saturating_after(at, RETRY_ISSUE_AFTER))
     }
 }
 
@@ -97,8 +97,8 @@ pub fn watched_until(merge: &WatchedMerge, settings: &PostMergeHealth) -> Timest
 impl HealthWatch {
     /// Whether a check is needed: a merge is not judged yet, or the last check failed, or an outage is ongoing.
     pub fn needs_check(&self, merges: &[WatchedMerge], now: Timestamp) -> bool {
-        let interval_over = self.looked_at.is_none_or(|at| now >= saturating_after(at, MIN_INTERVAL));
-        let failing = self.sick_in_a_row > 0 || self.ongoing_outage().is_some();
+        let interval_over = self.checked_at.is_none_or(|at| now >= saturating_after(at, MIN_INTERVAL));
+        let failing = self.failures_in_a_row > 0 || self.ongoing_outage().is_some();
         interval_over && (failing || merges.iter().any(|merge| self.is_open(merge, now)))
     }
 
@@ -120,22 +120,22 @@ impl HealthWatch {
         settings: &PostMergeHealth,
         now: Timestamp,
     ) -> HealthDecision {
-        self.looked_at = Some(now);
+        self.checked_at = Some(now);
         self.judged.retain(|_, at| saturating_after(*at, MAX_MERGE_AGE) > now);
         let (mut begun, mut ended, mut verified) = (false, false, Vec::new());
         match look {
             HealthResult::Unhealthy(what) => {
-                self.well_in_a_row = 0;
-                self.sick_in_a_row = self.sick_in_a_row.saturating_add(1);
-                let since = *self.sick_since.get_or_insert(now);
-                if self.sick_in_a_row >= settings.failures_in_a_row && self.ongoing_outage().is_none() {
+                self.successes_in_a_row = 0;
+                self.failures_in_a_row = self.failures_in_a_row.saturating_add(1);
+                let since = *self.failing_since.get_or_insert(now);
+                if self.failures_in_a_row >= settings.failures_in_a_row && self.ongoing_outage().is_none() {
                     begun = self.begin(name, what, since, merges, settings);
                 }
             }
             HealthResult::Healthy => {
-                self.sick_in_a_row = 0;
-                self.sick_since = None;
-                self.well_in_a_row = self.well_in_a_row.saturating_add(1);
+                self.failures_in_a_row = 0;
+                self.failing_since = None;
+                self.successes_in_a_row = self.successes_in_a_row.saturating_add(1);
                 ended = self.end(settings, now);
                 verified = self.judge(merges, settings, now);
             }
@@ -169,12 +169,12 @@ impl HealthWatch {
         }
         suspects.truncate(MAX_SUSPECTS);
         let (key, what) = (format!("outage-{name}-{}", since.as_second()), what.to_owned());
-        self.outage = Some(HealthOutage { key, since, what, issue_repo, suspects, asked_at: None, over_at: None });
+        self.outage = Some(HealthOutage { key, since, what, issue_repo, suspects, requested_at: None, over_at: None });
         true
     }
 
     fn end(&mut self, settings: &PostMergeHealth, now: Timestamp) -> bool {
-        let enough = self.well_in_a_row >= settings.failures_in_a_row;
+        let enough = self.successes_in_a_row >= settings.failures_in_a_row;
         match self.outage.as_mut().filter(|outage| outage.over_at.is_none() && enough) {
             Some(outage) => {
                 outage.over_at = Some(now);
@@ -312,7 +312,7 @@ mod tests {
         looks(&mut watch, &merges, 1, &[sick(), sick()]);
         let mut outage = watch.outage.unwrap();
         assert!(outage.needs_issue(minute(2)));
-        outage.asked_at = Some(minute(2));
+        outage.requested_at = Some(minute(2));
         assert!(!outage.needs_issue(minute(6)) && outage.needs_issue(minute(7)));
     }
 

@@ -20,8 +20,8 @@ impl DecisionBuilder<'_> {
     pub(super) fn show_button_result(&mut self, request: &CommandRequest, result: Result<Option<&str>, &str>) {
         if request.source != CommandSource::CheckRun {
             // A newer command makes the result of the last button obsolete.
-            if let Some(shown) = &mut self.record.shown {
-                (shown.asked, shown.explained) = (None, false);
+            if let Some(shown) = &mut self.record.published_check {
+                (shown.command_result, shown.explained) = (None, false);
             }
             return;
         }
@@ -36,20 +36,22 @@ impl DecisionBuilder<'_> {
             return;
         }
         let record = &self.record;
-        let before = record.shown.as_ref();
+        let before = record.published_check.as_ref();
         if before.is_none() && record.state.is_terminal() {
             return;
         }
         // The diagnosis is shown as long as its remedy or escalation lasts.
         let ongoing = record.active_run.is_some() || record.state == State::NeedsIntervention;
-        let because =
-            self.diagnosis_text.clone().or_else(|| before.filter(|_| ongoing).and_then(|shown| shown.because.clone()));
+        let because = self
+            .diagnosis_text
+            .clone()
+            .or_else(|| before.filter(|_| ongoing).and_then(|shown| shown.diagnosis.clone()));
         let answered = self.command_result.is_some();
-        let asked = self.command_result.clone().or_else(|| before.and_then(|shown| shown.asked.clone()));
+        let asked = self.command_result.clone().or_else(|| before.and_then(|shown| shown.command_result.clone()));
         let explained = if answered { self.explain } else { before.is_some_and(|shown| shown.explained) };
         let at = before.map_or(self.now, |shown| self.now.max(saturating_after(shown.at, MIN_STEP)));
         let head = record.head_sha.clone();
-        let mut shown = PublishedCheckRun { head, digest: 0, at, because, asked, explained };
+        let mut shown = PublishedCheckRun { head, digest: 0, at, diagnosis: because, command_result: asked, explained };
         shown.digest = check_run::digest(record, &shown, self.policy);
         // A repeated request for an explanation gets a fresh one.
         let same = before.is_some_and(|before| (&before.head, before.digest) == (&shown.head, shown.digest));
@@ -57,7 +59,7 @@ impl DecisionBuilder<'_> {
             return;
         }
         let text = check_run::text(record, &shown, self.policy, self.now);
-        self.record.shown = Some(shown);
+        self.record.published_check = Some(shown);
         self.add_effect(EffectKind::CheckRun { text, as_of: at });
     }
 }

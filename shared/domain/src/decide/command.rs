@@ -153,7 +153,7 @@ fn open_run(builder: &DecisionBuilder<'_>, request: &CommandRequest, kind: RunKi
         builder.now,
     );
     run.requested_by = Some(request.by.clone());
-    run.said = CommandContext {
+    run.command = CommandContext {
         command_id: Some(CommandId::new(builder.fact.id.as_str())),
         at: Some(builder.fact.occurred_at),
         args: (!request.args.is_empty()).then(|| request.args.clone()),

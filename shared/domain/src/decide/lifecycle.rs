@@ -77,7 +77,7 @@ fn create_record(
         verified_at: None,
         retry_counts: RetryCounts::default(),
         lifetime_remedies: 0,
-        last_asked: BTreeMap::new(),
+        last_requested: BTreeMap::new(),
         last_remediation_at: None,
         remediation_action: None,
         active_run: None,
@@ -89,11 +89,11 @@ fn create_record(
         size: described.size,
         blocked: None,
         observed_decision: None,
-        shown: None,
+        published_check: None,
         generation: 1,
         replaces: None,
         replaced_by: None,
-        suspect: None,
+        verify_reason: None,
         not_before: None,
         dropped: None,
         refused: None,
@@ -181,7 +181,7 @@ pub(super) fn apply_details(
     record.branch.clone_from(&described.branch);
     record.node_id = described.node_id.clone().or_else(|| record.node_id.take());
     record.size = described.size.or(record.size);
-    if !was_actionable && record.is_actionable() && record.suspect.is_none() {
+    if !was_actionable && record.is_actionable() && record.verify_reason.is_none() {
         // After a hold or a draft, the bots get the full threshold before the pull request counts as stale.
         record.not_before =
             builder.policy.threshold(record.state).map(|wait| saturating_after(as_of.min(builder.now), wait));
@@ -336,7 +336,7 @@ pub(super) fn enter_terminal(
     builder.record.retry_counts.reset_reached(state, substatus);
     builder.record.lifecycle_at = builder.record.lifecycle_at.max(at);
     builder.record.last_event_at = builder.record.last_event_at.max(at);
-    builder.record.suspect = None;
+    builder.record.verify_reason = None;
     builder.record.ttl = Some(saturating_after(
         builder.now,
         SignedDuration::from_hours(i64::from(builder.policy.retention.terminal_hours)),

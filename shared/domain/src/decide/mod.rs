@@ -321,8 +321,8 @@ impl<'a> DecisionBuilder<'a> {
         self.record.dropped = None;
         self.record.refused = None;
         self.record.observed_decision = None;
-        if let Some(shown) = &mut self.record.shown {
-            (shown.asked, shown.explained) = (None, false);
+        if let Some(shown) = &mut self.record.published_check {
+            (shown.command_result, shown.explained) = (None, false);
         }
     }
 

@@ -129,7 +129,7 @@ fn claim(mut builder: DecisionBuilder<'_>, found: &DiagnosisFact, strategy: Stra
         now,
     );
     run.expects = Some(fixed.expects.to_owned());
-    run.said.args = found.diagnosis.stop_build.then(|| CommandMessage::STOP_FIRST.to_owned());
+    run.command.args = found.diagnosis.stop_build.then(|| CommandMessage::STOP_FIRST.to_owned());
     let message = run.message();
     let (rules, failure) = insights::failure_digest(record, builder.policy);
     let payload = EventPayload {
@@ -181,7 +181,7 @@ pub(super) fn start_remedy(
     let required = builder.record.required(builder.policy).to_vec();
     let record = &mut builder.record;
     record.signals.mark_claimed(strategy, &required);
-    let previous_asked = record.last_asked.insert(strategy, builder.now);
+    let previous_asked = record.last_requested.insert(strategy, builder.now);
     record.active_run = Some(ActiveRun {
         id: run.clone(),
         strategy,
@@ -190,8 +190,8 @@ pub(super) fn start_remedy(
         accepted: false,
         human,
         previous,
-        previous_asked,
-        asked_twice: false,
+        previous_request: previous_asked,
+        repeated: false,
     });
 }
 
@@ -266,7 +266,7 @@ pub(super) fn remedy_update(mut builder: DecisionBuilder<'_>, run: &RunId, news:
             let refused = (!failure.may_retry()).then_some(refused);
             ended(builder, &active, RunEnd::Failed, &format!("failed: {error}"), |record| record.refused = refused)
         }
-        RemedyUpdate::Overdue if active.strategy == Strategy::CloseAndReopen && !active.asked_twice => {
+        RemedyUpdate::Overdue if active.strategy == Strategy::CloseAndReopen && !active.repeated => {
             request_again(builder, &active)
         }
         RemedyUpdate::Overdue => {
@@ -280,7 +280,7 @@ pub(super) fn remedy_update(mut builder: DecisionBuilder<'_>, run: &RunId, news:
 /// notified (R-REMEDY-9).
 fn request_again(mut builder: DecisionBuilder<'_>, active: &ActiveRun) -> Decision {
     if let Some(run) = &mut builder.record.active_run {
-        run.asked_twice = true;
+        run.repeated = true;
     }
     let fixed = remedy::of(active.strategy);
     let deadline = saturating_after(builder.now, remedy::proof_timeout(active.strategy, builder.policy));
@@ -377,9 +377,9 @@ impl DecisionBuilder<'_> {
     /// Undoes the claim of a remedy that was never executed: budget, lifetime count and the time of the last remedy.
     pub(super) fn refund(&mut self) {
         let Some(active) = self.record.active_run.clone().filter(|run| !run.accepted) else { return };
-        match active.previous_asked {
-            Some(at) => _ = self.record.last_asked.insert(active.strategy, at),
-            None => _ = self.record.last_asked.remove(&active.strategy),
+        match active.previous_request {
+            Some(at) => _ = self.record.last_requested.insert(active.strategy, at),
+            None => _ = self.record.last_requested.remove(&active.strategy),
         }
         if active.human {
             return;

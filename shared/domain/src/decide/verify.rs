@@ -34,7 +34,7 @@ pub(super) fn verified(mut builder: DecisionBuilder<'_>, snapshot: &Snapshot) ->
             let head_was = builder.record.head_sha.clone();
             let noted = note_snapshot(&mut builder, snapshot);
             builder.record.verified_at = Some(builder.now);
-            builder.record.suspect = None;
+            builder.record.verify_reason = None;
             builder.record.not_before = None;
             builder.record.skips = 0;
             let moved = builder.record.head_sha != head_was;

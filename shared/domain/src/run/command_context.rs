@@ -47,7 +47,7 @@ impl Run {
             RunTrigger::Reconciler | RunTrigger::Schedule | RunTrigger::Webhook => CommandSource::Reconciler,
         };
         let pr = self.pr.clone()?;
-        let context = self.said.clone();
+        let context = self.command.clone();
         Some(CommandMessage {
             v: MessageVersion,
             pr_number: pr.number,
@@ -85,7 +85,7 @@ mod tests {
         let mut run =
             Run::for_pull_request(RunId::new("r1"), pr(), None, RunKind::Abandon, RunTrigger::PrComment, at(9));
         run.requested_by = Some("danny".to_owned());
-        run.said = CommandContext {
+        run.command = CommandContext {
             command_id: Some(CommandId::new("cmd:72d3#1")),
             at: Some(at(3)),
             args: Some("wrong fix".to_owned()),

@@ -285,7 +285,7 @@ mod tests {
         assert_eq!(again.version, version, "nothing has changed");
         assert_eq!(again.clone().set_poll_at(None, at(23)).due_at(), Some(at(900)));
         let over = again.complete("done", by_system(24)).unwrap();
-        assert_eq!((over.look_at, over.due_at()), (None, None));
+        assert_eq!((over.poll_at, over.due_at()), (None, None));
         assert_eq!(over.clone().set_poll_at(Some(at(1)), at(25)), over, "an ended run does not change");
     }
 

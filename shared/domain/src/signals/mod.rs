@@ -38,7 +38,7 @@ pub struct Signals {
     /// What the target of a remedy accepted to renew and has not reported yet. It does not replace the old report, it
     /// only says that a new one is expected.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub asked: Option<PendingRenewal>,
+    pub pending_renewal: Option<PendingRenewal>,
 }
 
 /// The report that the target of a remedy accepted to renew.
@@ -197,8 +197,8 @@ impl Signals {
 
     /// The expected report has arrived.
     fn renewed(&mut self, what: PendingRenewal) {
-        if self.asked == Some(what) {
-            self.asked = None;
+        if self.pending_renewal == Some(what) {
+            self.pending_renewal = None;
         }
     }
 
@@ -267,8 +267,9 @@ impl Signals {
             }
         }
         let pending = pending || missing || self.checks.is_empty();
-        let started =
-            !self.checks.is_empty() || self.requested_at.is_some() || self.asked == Some(PendingRenewal::Checks);
+        let started = !self.checks.is_empty()
+            || self.requested_at.is_some()
+            || self.pending_renewal == Some(PendingRenewal::Checks);
         match (started, failed, pending) {
             (false, _, _) => ChecksStatus::NotStarted,
             (true, true, _) if persistent => ChecksStatus::Failed(Substatus::Persistent),
@@ -281,14 +282,14 @@ impl Signals {
     /// Derives the state: the furthest one whose requirements all hold (R-SIGNAL-1). A policy pass or approval that
     /// arrives before the checks are green is kept, and counts as soon as they are.
     pub fn implied(&self, required: &[String]) -> ImpliedState {
-        if self.asked == Some(PendingRenewal::Branch) {
+        if self.pending_renewal == Some(PendingRenewal::Branch) {
             return ImpliedState::plain(State::ChecksRunning);
         }
         match self.checks(required) {
             ChecksStatus::NotStarted => ImpliedState::plain(State::Created),
             ChecksStatus::Running => ImpliedState::plain(State::ChecksRunning),
             ChecksStatus::Failed(substatus) => ImpliedState { state: State::ChecksFailed, substatus: Some(substatus) },
-            ChecksStatus::Passed if self.asked == Some(PendingRenewal::Policy) => {
+            ChecksStatus::Passed if self.pending_renewal == Some(PendingRenewal::Policy) => {
                 ImpliedState::plain(State::PolicyEvaluating)
             }
             ChecksStatus::Passed => match self.policy.as_ref().map(|report| report.verdict) {
@@ -309,7 +310,7 @@ impl Signals {
     }
 
     fn is_merging(&self) -> bool {
-        self.asked == Some(PendingRenewal::Merge) || self.merge.as_ref().is_some_and(|report| !report.failed)
+        self.pending_renewal == Some(PendingRenewal::Merge) || self.merge.as_ref().is_some_and(|report| !report.failed)
     }
 
     /// Since when a required check has been queued or running, by its own report; the earliest, if there are several.
@@ -366,17 +367,17 @@ impl Signals {
                 for check in self.checks.iter_mut().filter(|check| check.renewal == RenewalMark::Claimed) {
                     check.renewal = RenewalMark::Promised;
                 }
-                self.asked = Some(PendingRenewal::Checks);
+                self.pending_renewal = Some(PendingRenewal::Checks);
             }
-            Strategy::BranchUpdate => self.asked = Some(PendingRenewal::Branch),
+            Strategy::BranchUpdate => self.pending_renewal = Some(PendingRenewal::Branch),
             Strategy::RetriggerPolicyBot | Strategy::RetriggerSodCheck => {
                 if self.policy.as_ref().is_none_or(|report| report.renewal != RenewalMark::None) {
-                    self.asked = Some(PendingRenewal::Policy);
+                    self.pending_renewal = Some(PendingRenewal::Policy);
                 }
             }
             Strategy::RetriggerAutomergeBot => {
                 if self.merge.as_ref().is_none_or(|report| report.renewal != RenewalMark::None) {
-                    self.asked = Some(PendingRenewal::Merge);
+                    self.pending_renewal = Some(PendingRenewal::Merge);
                 }
             }
             // Retriggering Approver Bot changes no state (R-REMEDY-2); closing is a fact of its own.
@@ -386,7 +387,7 @@ impl Signals {
 
     /// Clears all marks when the remedy ends, so that the old reports count again.
     pub fn clear_marks(&mut self) {
-        self.asked = None;
+        self.pending_renewal = None;
         for strategy in [Strategy::Rebuild, Strategy::RetriggerPolicyBot, Strategy::RetriggerAutomergeBot] {
             self.mark(strategy, RenewalMark::None, &[]);
         }
@@ -652,10 +653,10 @@ mod tests {
             assert_eq!(Signals::default().checks(&required), ChecksStatus::NotStarted);
             let requested = Signals { requested_at: Some(at(1)), ..Signals::default() };
             assert_eq!(requested.checks(&required), ChecksStatus::Running);
-            let asked = Signals { asked: Some(PendingRenewal::Checks), ..Signals::default() };
+            let asked = Signals { pending_renewal: Some(PendingRenewal::Checks), ..Signals::default() };
             assert_eq!(asked.checks(&required), ChecksStatus::Running);
             for asked in [PendingRenewal::Branch, PendingRenewal::Policy, PendingRenewal::Merge] {
-                let signals = Signals { asked: Some(asked), ..Signals::default() };
+                let signals = Signals { pending_renewal: Some(asked), ..Signals::default() };
                 assert_eq!(signals.checks(&required), ChecksStatus::NotStarted, "{asked:?}");
             }
             // Reports of bots do not start the checks.
@@ -778,7 +779,7 @@ mod tests {
                 let mut claimed = signals.clone();
                 claimed.mark_claimed(strategy, &[]);
                 assert_eq!(claimed.implied(&[]), signals.implied(&[]), "{strategy}");
-                assert_eq!(claimed.asked, None);
+                assert_eq!(claimed.pending_renewal, None);
             }
         }
     }
@@ -795,10 +796,10 @@ mod tests {
             [RenewalMark::Promised, RenewalMark::None, RenewalMark::Promised],
             "green checks are not marked"
         );
-        assert_eq!((signals.asked, state_of(&signals)), (Some(PendingRenewal::Checks), State::ChecksRunning));
+        assert_eq!((signals.pending_renewal, state_of(&signals)), (Some(PendingRenewal::Checks), State::ChecksRunning));
         let again = |name, verdict| CheckReport { id: Some(8), ..run(name, verdict, at(6)) };
         signals.note_check(&again("build", CheckVerdict::Passed), LIMIT);
-        assert_eq!((signals.asked, state_of(&signals)), (None, State::ChecksRunning));
+        assert_eq!((signals.pending_renewal, state_of(&signals)), (None, State::ChecksRunning));
         signals.note_check(&again("lint", CheckVerdict::Passed), LIMIT);
         assert_eq!(state_of(&signals), State::ChecksPassed);
         signals.note_check(&CheckReport { id: Some(9), ..again("lint", CheckVerdict::Failed) }, LIMIT);
@@ -819,11 +820,11 @@ mod tests {
         let mut signals = ready();
         signals.mark_claimed(Strategy::BranchUpdate, &[]);
         signals.mark_accepted(Strategy::BranchUpdate);
-        assert_eq!((signals.asked, state_of(&signals)), (Some(PendingRenewal::Branch), State::ChecksRunning));
+        assert_eq!((signals.pending_renewal, state_of(&signals)), (Some(PendingRenewal::Branch), State::ChecksRunning));
         signals.note_check(&CheckReport { id: Some(8), ..red("build", None) }, LIMIT);
         signals.note_policy(&policy_says(SOD, at(9)));
         signals.note_merge(&merging(at(9)));
-        assert_eq!((signals.asked, state_of(&signals)), (Some(PendingRenewal::Branch), State::ChecksRunning));
+        assert_eq!((signals.pending_renewal, state_of(&signals)), (Some(PendingRenewal::Branch), State::ChecksRunning));
     }
 
     #[test]
@@ -833,14 +834,14 @@ mod tests {
                 signals.mark_claimed(strategy, &[]);
                 signals.mark_accepted(strategy);
                 assert_eq!(
-                    (signals.asked, state_of(&signals)),
+                    (signals.pending_renewal, state_of(&signals)),
                     (Some(PendingRenewal::Policy), State::PolicyEvaluating)
                 );
                 signals.note_check(&run("lint", CheckVerdict::Passed, at(6)), LIMIT);
                 signals.note_merge(&merging(at(6)));
-                assert_eq!(signals.asked, Some(PendingRenewal::Policy), "other reports do not answer it");
+                assert_eq!(signals.pending_renewal, Some(PendingRenewal::Policy), "other reports do not answer it");
                 assert_eq!(signals.note_policy(&policy_says(SOD, at(7))), UpdateResult::Changed);
-                assert_eq!((signals.asked, state_of(&signals)), (None, State::PolicyFailed));
+                assert_eq!((signals.pending_renewal, state_of(&signals)), (None, State::PolicyFailed));
             }
         }
         let mut red = Signals { checks: vec![red("build", None)], ..with_policy(SOD) };
@@ -856,11 +857,11 @@ mod tests {
             signals.mark_claimed(Strategy::RetriggerAutomergeBot, &[]);
             assert_eq!(state_of(&signals), State::Approved);
             signals.mark_accepted(Strategy::RetriggerAutomergeBot);
-            assert_eq!((signals.asked, state_of(&signals)), (Some(PendingRenewal::Merge), State::Merging));
+            assert_eq!((signals.pending_renewal, state_of(&signals)), (Some(PendingRenewal::Merge), State::Merging));
             signals.note_policy(&policy_says(PolicyVerdict::Passed, at(6)));
-            assert_eq!(signals.asked, Some(PendingRenewal::Merge), "other reports do not answer it");
+            assert_eq!(signals.pending_renewal, Some(PendingRenewal::Merge), "other reports do not answer it");
             assert_eq!(signals.note_merge(&MergeReport { at: at(7), ..failed.clone() }), UpdateResult::Changed);
-            assert_eq!((signals.asked, state_of(&signals)), (None, State::Approved));
+            assert_eq!((signals.pending_renewal, state_of(&signals)), (None, State::Approved));
         }
     }
 
@@ -886,14 +887,14 @@ mod tests {
         policy.mark_claimed(Strategy::RetriggerSodCheck, &[]);
         policy.note_policy(&policy_says(PolicyVerdict::Passed, at(4)));
         policy.mark_accepted(Strategy::RetriggerSodCheck);
-        assert_eq!((policy.asked, state_of(&policy)), (None, State::PolicyPassed));
+        assert_eq!((policy.pending_renewal, state_of(&policy)), (None, State::PolicyPassed));
 
         let failed = MergeReport { failed: true, ..merging(at(5)) };
         let mut merge = Signals { merge: Some(failed.clone()), ..ready() };
         merge.mark_claimed(Strategy::RetriggerAutomergeBot, &[]);
         merge.note_merge(&MergeReport { at: at(6), ..failed });
         merge.mark_accepted(Strategy::RetriggerAutomergeBot);
-        assert_eq!((merge.asked, state_of(&merge)), (None, State::Approved));
+        assert_eq!((merge.pending_renewal, state_of(&merge)), (None, State::Approved));
     }
 
     #[test]

@@ -25,7 +25,7 @@ fn shown(tale: &PullRequestStory) -> Option<CheckRunText> {
         .filter_map(|effect| match &effect.what {
             EffectKind::CheckRun { text, as_of } => {
                 assert_eq!(effect.head_sha, tale.record().head_sha);
-                assert_eq!(Some(*as_of), tale.record().shown.as_ref().map(|shown| shown.at));
+                assert_eq!(Some(*as_of), tale.record().published_check.as_ref().map(|shown| shown.at));
                 Some(text.clone())
             }
             EffectKind::Command(_) | EffectKind::Notice(_) => None,
@@ -89,7 +89,7 @@ fn check_run_is_off_by_default_and_in_observe_mode() {
         }
         tale.apply(FactKind::Opened(described(&tale.head.clone())));
         tale.check("build", CheckVerdict::Running);
-        assert_eq!((shown(&tale), tale.record().shown.clone()), (None, None));
+        assert_eq!((shown(&tale), tale.record().published_check.clone()), (None, None));
     }
     // A pull request that ended before the check run was enabled gets none.
     let mut tale = PullRequestStory::at(State::Merged);
@@ -134,13 +134,13 @@ fn check_run_is_not_updated_for_changed_times() {
 #[test]
 fn newer_check_run_text_has_a_later_version_despite_clock_skew() {
     let mut tale = with_check_run();
-    let mut last = tale.record().shown.clone().unwrap().at;
+    let mut last = tale.record().published_check.clone().unwrap().at;
     tale.check("build", CheckVerdict::Running);
-    assert!(tale.record().shown.as_ref().unwrap().at > last, "at the same time");
-    last = tale.record().shown.clone().unwrap().at;
+    assert!(tale.record().published_check.as_ref().unwrap().at > last, "at the same time");
+    last = tale.record().published_check.clone().unwrap().at;
     tale.now -= minutes(5);
     tale.check("build", CheckVerdict::Passed);
-    assert!(shown(&tale).is_some() && tale.record().shown.as_ref().unwrap().at > last, "a slow clock");
+    assert!(shown(&tale).is_some() && tale.record().published_check.as_ref().unwrap().at > last, "a slow clock");
 }
 
 #[test]

@@ -177,7 +177,7 @@ proptest! {
     #[test]
     fn snapshot_leads_to_the_same_state_as_the_facts(facts in any_facts()) {
         let mut tale = apply_all(&facts);
-        let needs_verification = tale.record().suspect.is_some();
+        let needs_verification = tale.record().verify_reason.is_some();
         let state = tale.state();
         let signals = tale.record().signals.clone();
         tale.verify(final_snapshot(&facts));
@@ -186,7 +186,7 @@ proptest! {
             prop_assert_eq!(tale.state(), state);
         }
         prop_assert_eq!(tale.state(), tale.record().implied(&tale.policy).state);
-        prop_assert!(tale.record().suspect.is_none());
+        prop_assert!(tale.record().verify_reason.is_none());
     }
 
     #[test]

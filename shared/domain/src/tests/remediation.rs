@@ -57,7 +57,7 @@ fn claim_has_run_budget_event_and_command() {
     assert_eq!(tale.state(), State::PolicyPassed);
     assert_eq!(record.retry_counts.retrigger_approver_bot, 1);
     assert_eq!((record.lifetime_remedies, record.remediation_action), (1, Some(Strategy::RetriggerApproverBot)));
-    assert_eq!(record.last_asked[&Strategy::RetriggerApproverBot], tale.now);
+    assert_eq!(record.last_requested[&Strategy::RetriggerApproverBot], tale.now);
     assert_eq!(last.outcome, FactOutcome::Applied);
     assert_eq!(last.reason, "claimed: retrigger Approver Bot");
     let [event] = &last.events[..] else { panic!() };
@@ -125,7 +125,7 @@ fn remedy_enters_its_post_action_state_and_is_proven_by_its_event() {
         let healed = tale.log.iter().filter(|event| event.is_healed()).count();
         assert_eq!(healed, usize::from(end == RunEnd::Completed), "{state}");
         assert_eq!(tale.record().active_run, None);
-        assert_eq!(tale.record().signals.asked, None);
+        assert_eq!(tale.record().signals.pending_renewal, None);
         assert_eq!(tale.record().last_remediation_at, Some(claimed_at));
     }
 }
@@ -271,7 +271,7 @@ fn new_head_cancels_the_remedy_of_the_old_head() {
     pending.push('b', false);
     assert_eq!(pending.run_end(), Some((RunEnd::Cancelled, "the head moved to bbbbbbb")));
     assert_eq!((pending.record().retry_counts.rebuild, pending.record().lifetime_remedies), (0, 0));
-    assert!(pending.record().last_asked.is_empty());
+    assert!(pending.record().last_requested.is_empty());
     pending.remedy_update(RemedyUpdate::Accepted);
     assert_eq!(pending.outcome(), FactOutcome::Ignored);
     // A branch update may be the cause of the push, so it is kept until the Car Bridge reports.
@@ -364,7 +364,7 @@ fn close_and_reopen_continues_after_the_close() {
     assert_eq!((tale.outcome(), tale.state()), (FactOutcome::Applied, State::Closed));
     tale.remedy_update(failed());
     assert_eq!((tale.outcome(), tale.state()), (FactOutcome::Applied, State::Closed));
-    assert_eq!((tale.record().due_at, tale.record().suspect.clone()), (None, None));
+    assert_eq!((tale.record().due_at, tale.record().verify_reason.clone()), (None, None));
     // Found closed by the sweep: also REPLACED.
     let mut missed = PullRequestStory::at(State::Approved);
     missed.advance_minutes(10);
@@ -860,12 +860,12 @@ fn drop_restores_the_previous_remedy_times() {
     tale.advance_minutes(60);
     tale.sweep_with(|live| live.behind_by = Some(1));
     let record = tale.record();
-    assert_eq!((record.remediation_action, record.last_asked.len()), (Some(Strategy::BranchUpdate), 2));
+    assert_eq!((record.remediation_action, record.last_requested.len()), (Some(Strategy::BranchUpdate), 2));
     tale.remedy_update(dropped());
     let record = tale.record();
     assert_eq!((record.remediation_action, record.last_remediation_at), (Some(Strategy::Rebuild), Some(first)));
-    assert_eq!(record.last_asked.get(&Strategy::Rebuild), Some(&first));
-    assert_eq!(record.last_asked.get(&Strategy::BranchUpdate), None);
+    assert_eq!(record.last_requested.get(&Strategy::Rebuild), Some(&first));
+    assert_eq!(record.last_requested.get(&Strategy::BranchUpdate), None);
 }
 
 #[test]

@@ -112,7 +112,7 @@ fn fact_without_record_is_ignored_unless_it_has_details() {
     reopened.apply(FactKind::Reopened(described(&sha('a'))));
     assert_eq!((reopened.state(), reopened.record().generation), (State::Created, 1));
     let mut opened = PullRequestStory::opened();
-    assert_eq!(opened.record().suspect, None);
+    assert_eq!(opened.record().verify_reason, None);
     opened.apply(FactKind::Opened(described(&sha('a'))));
     assert_eq!(opened.outcome(), FactOutcome::Duplicate);
 }
@@ -178,7 +178,7 @@ fn check_failure_after_policy_passed_is_an_anomaly_and_due_at_once() {
     let event = tale.log.last().unwrap();
     assert_eq!(event.kind, EventKind::StateDriftCorrected);
     assert_eq!(event.payload.text, "State drift detected for PR #42: table=POLICY_PASSED, actual=CHECKS_FAILED");
-    assert_eq!(tale.record().suspect, None);
+    assert_eq!(tale.record().verify_reason, None);
 }
 
 #[test]
@@ -942,7 +942,7 @@ fn policy_failure_updates_its_substatus() {
     assert_eq!(tale.record().state_since, progressed_at);
     assert_eq!(tale.log.last().unwrap().payload.text, "build policy not met");
     assert_eq!(tale.record().last_event_at, tale.now);
-    assert_eq!(tale.record().last_asked.get(&Strategy::Rebuild), None);
+    assert_eq!(tale.record().last_requested.get(&Strategy::Rebuild), None);
 }
 
 #[test]

@@ -178,12 +178,12 @@ fn parts(record: &PullRequest, shown: &PublishedCheckRun, policy: &Policy) -> Ch
     let substatus = record.substatus.map(|substatus| format!(" ({})", substatus.name())).unwrap_or_default();
     let state = format!("**{}**{substatus}, at commit {},", record.state, record.head_sha.short());
     let mut lines = vec![format!("**Cause:** {}", cause(record, policy))];
-    let evidence = shown.because.clone().map_or_else(|| signal_evidence(record, policy), |because| vec![because]);
+    let evidence = shown.diagnosis.clone().map_or_else(|| signal_evidence(record, policy), |because| vec![because]);
     if !evidence.is_empty() {
         let list: Vec<String> = evidence.iter().map(|line| format!("- {}", pull_request::sentence(line))).collect();
         lines.push(format!("**Evidence:**\n{}", list.join("\n")));
     }
-    lines.extend(shown.asked.iter().map(|result| format!("**Last command:** {result}")));
+    lines.extend(shown.command_result.iter().map(|result| format!("**Last command:** {result}")));
     if !record.state.is_terminal() {
         lines.push(format!("**Budgets left:** {}", budgets(record, policy)));
     }

@@ -210,7 +210,7 @@ mod tests {
                 WatchedMerge { at: start() - minutes(2), pr: pr() },
                 WatchedMerge { at: start() - minutes(9), pr: PrId::new("acme/other".parse().unwrap(), 7) },
             ],
-            asked_at: None,
+            requested_at: None,
             over_at: None,
         }
     }

@@ -131,7 +131,7 @@ pub fn next_step_by_diagnosis(record: &PullRequest, found: &Diagnosis, policy: &
         return step;
     }
     let when = next_visit(record, now);
-    if let Some(suspect) = &record.suspect {
+    if let Some(suspect) = &record.verify_reason {
         return sentence(&format!("Suture will verify it with GitHub {when}, because {}", suspect.why));
     }
     let does = action(found.classification);

@@ -69,7 +69,7 @@ pub struct ManagedIssue {
     /// The time of the content.
     pub as_of: Timestamp,
     /// Whether the issue is kept up to date; otherwise it is created once.
-    pub kept: bool,
+    pub keep_updated: bool,
     /// Whether the issue is pinned when it is created.
     pub pin: bool,
 }
@@ -252,7 +252,7 @@ mod tests {
                     title: "Status".to_owned(),
                     body: "Well.".to_owned(),
                     as_of: at(),
-                    kept: true,
+                    keep_updated: true,
                     pin: true,
                 }),
             },
