@@ -65,8 +65,8 @@ impl Clients {
 }
 
 /// Keeps the old credentials if the rotated secret is invalid.
-fn usable<T>(made: Result<T, ConfigError>) -> Option<T> {
-    made.inspect_err(|error| error!(%error, "rotated secret is invalid; keeping the old one")).ok()
+fn usable<T>(parsed: Result<T, ConfigError>) -> Option<T> {
+    parsed.inspect_err(|error| error!(%error, "rotated secret is invalid; keeping the old one")).ok()
 }
 
 /// GitHub credentials: an App, or a token.
@@ -81,7 +81,6 @@ pub fn credentials(environment: &impl Environment) -> Result<Credentials, Config
     })
 }
 
-/// The GitHub client.
 pub fn github(environment: &impl Environment) -> Result<GitHub, ConfigError> {
     github_with(environment, github::GitHubSettings::default())
 }

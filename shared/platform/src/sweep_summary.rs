@@ -18,7 +18,7 @@ const MAX_LISTED: usize = 50;
 domain::named! {
     /// Why a pull request was skipped.
     pub enum SkipReason {
-        /// GitHub did not answer, or only in part.
+        /// GitHub did not respond, or only in part.
         Unread = "unread",
         /// GitHub's rate limit is used up or low.
         RateLimit = "rate_limit",
@@ -141,8 +141,8 @@ impl SweepSummary {
     /// Counts pull requests above the sweep's limit, and lists as many as fit.
     pub fn count_deferred(&mut self, prs: &[PrId]) {
         self.left += u32::try_from(prs.len()).unwrap_or(u32::MAX);
-        let room = MAX_LISTED.saturating_sub(self.left_out.len());
-        self.left_out.extend(prs.iter().take(room).map(PrId::to_string));
+        let free = MAX_LISTED.saturating_sub(self.left_out.len());
+        self.left_out.extend(prs.iter().take(free).map(PrId::to_string));
     }
 
     pub fn list_stale(&mut self, pr: String) {
