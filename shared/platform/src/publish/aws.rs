@@ -51,7 +51,7 @@ impl AwsPublisher {
             results.extend(chunk.iter().map(|(at, entry)| {
                 let result = match &sent {
                     Err(error) => Err(PublishError(format!("SQS: {}", DisplayErrorContext(error)))),
-                    Ok(sent) if sent.successful().iter().any(|taken| taken.id() == entry.id()) => Ok(()),
+                    Ok(sent) if sent.successful().iter().any(|sent| sent.id() == entry.id()) => Ok(()),
                     Ok(sent) => {
                         let why = sent.failed().iter().find(|failed| failed.id() == entry.id());
                         let why = why.map_or("no result", |failed| failed.message().unwrap_or(failed.code()));
