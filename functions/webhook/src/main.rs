@@ -29,15 +29,15 @@ async fn main() -> Result<(), Error> {
 async fn build(
     vault: &Arc<SecretEnv>,
 ) -> Result<WebhookHandler<impl Store + use<>, impl Publisher + use<>>, ConfigError> {
-    let (policies, senders, own) =
+    let (policies, secrets, identity) =
         (env::policies(&**vault)?, config::webhook_secrets(&**vault)?, config::bot_identity(&**vault)?);
-    let (store, outlets) = aws::backends(&**vault).await?;
-    let webhook = WebhookHandler::new(store, outlets, policies, own, senders, env::log(&**vault));
-    let renewed = |vault: &SecretEnv| {
-        let senders = config::webhook_secrets(vault);
-        senders
+    let (store, publisher) = aws::backends(&**vault).await?;
+    let webhook = WebhookHandler::new(store, publisher, policies, identity, secrets, env::log(&**vault));
+    let reload = |vault: &SecretEnv| {
+        let secrets = config::webhook_secrets(vault);
+        secrets
             .inspect_err(|error| tracing::error!(%error, "rotated webhook secret is invalid; keeping the old one"))
             .ok()
     };
-    Ok(webhook.with_secret_refresh(SecretRefresher::new(vault, Timestamp::now, renewed)))
+    Ok(webhook.with_secret_refresh(SecretRefresher::new(vault, Timestamp::now, reload)))
 }
