@@ -384,9 +384,9 @@ fn combine(results: Vec<PrResult>, no_recipient: Option<String>) -> IngestResult
     let reason = match results.as_slice() {
         [one] => one.reason.clone(),
         many => {
-            let most =
+            let reasons =
                 many.iter().filter(|one| one.status == most_important).map(|one| format!("{}: {}", one.pr, one.reason));
-            domain::event::truncate(&most.collect::<Vec<_>>().join("; "), 500)
+            domain::event::truncate(&reasons.collect::<Vec<_>>().join("; "), 500)
         }
     };
     IngestResult { status: most_important, reason, pull_requests: results, run: None }

@@ -1,4 +1,4 @@
-//! Runs lambda_http behind API Gateway's HTTP API and adds what it lacks: a path without the stage and the custom domain's base path, a
+//! Runs lambda_http behind API Gateway's HTTP API, with three additions: a path without the stage and the custom domain's base path, a
 //! query string that always parses, and a 503 response before the invocation times out.
 
 use std::future::Future;

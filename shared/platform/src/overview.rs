@@ -65,8 +65,8 @@ impl OverviewCounts {
 
     /// Per repository: open, needing a user, stale.
     pub fn by_repo(&self, visible: impl Fn(&RepoName) -> bool) -> Vec<(RepoName, [u64; 3])> {
-        let seen = self.repos.iter().filter(|repo| visible(repo));
-        let mut repos: BTreeMap<RepoName, [u64; 3]> = seen.map(|repo| (repo.clone(), [0; 3])).collect();
+        let repos = self.repos.iter().filter(|repo| visible(repo));
+        let mut repos: BTreeMap<RepoName, [u64; 3]> = repos.map(|repo| (repo.clone(), [0; 3])).collect();
         for entry in self.visible_entries(visible).filter(|entry| !entry.state.is_terminal()) {
             let counts = repos.entry(entry.pr.repo.clone()).or_default();
             counts[0] += 1;

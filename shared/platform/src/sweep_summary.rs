@@ -95,7 +95,7 @@ pub struct SweepSummary {
     /// Pull requests that the inventory found without a webhook; `None` if there was no inventory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adopted: Option<u32>,
-    /// Webhook deliveries that GitHub was asked to redeliver.
+    /// Webhook deliveries whose redelivery was requested.
     pub redelivered: u32,
     /// Missed webhooks, by kind: events found only by verification, and failed deliveries.
     pub lost: BTreeMap<String, u32>,

@@ -62,7 +62,7 @@ pub enum ParseOutcome {
     /// The App was installed or got more repositories: reconcile everything.
     Installed {
         id: EventId,
-        /// When, if the payload says so.
+        /// Set if the payload has a time.
         at: Option<Timestamp>,
     },
     Ignored(String),

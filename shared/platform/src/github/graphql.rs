@@ -15,7 +15,7 @@ use crate::transport::ApiError;
 pub(super) const PULL_REQUESTS: &str = include_str!("queries/pull_requests.graphql");
 /// Further contexts of one pull request, and which of them are required.
 pub(super) const CONTEXTS: &str = include_str!("queries/contexts.graphql");
-/// Whether pull requests can be merged, asked again.
+/// Polls the mergeability of pull requests.
 pub(super) const MERGEABLE: &str = include_str!("queries/mergeable.graphql");
 /// The open pull requests of a repository.
 pub(super) const OPEN_PULL_REQUESTS: &str = include_str!("queries/open_pull_requests.graphql");

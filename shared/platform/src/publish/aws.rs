@@ -74,7 +74,7 @@ impl AwsPublisher {
                     Err(error) => Err(PublishError(format!("EventBridge: {}", DisplayErrorContext(error)))),
                     // Results are in the order of the entries; a failed one has a code instead of an id.
                     Ok(sent) => match sent.entries().get(n) {
-                        Some(taken) if taken.event_id().is_some() && taken.error_code().is_none() => Ok(()),
+                        Some(entry) if entry.event_id().is_some() && entry.error_code().is_none() => Ok(()),
                         Some(failed) => {
                             let why = failed.error_message().or(failed.error_code()).unwrap_or("no reason given");
                             Err(PublishError(format!("EventBridge: {why}")))
