@@ -76,7 +76,7 @@ impl From<serde_json::Error> for ApiError {
 }
 
 /// The error for an HTTP error response.
-pub fn refusal(response: &Response<Bytes>, now: Timestamp, writes: bool) -> ApiError {
+pub fn response_error(response: &Response<Bytes>, now: Timestamp, writes: bool) -> ApiError {
     let status = response.status();
     let message = error_message(response);
     if let Some(until) = rate_limited_until(response, &message, now) {
@@ -142,7 +142,7 @@ mod tests {
         let now = Timestamp::from_second(1_800_000_000).unwrap();
         let refused = |status: u16, headers: &[(&str, &str)], body: &str| {
             let response = headers.iter().fold(Response::builder(), |all, (name, value)| all.header(*name, *value));
-            refusal(&response.status(status).body(Bytes::copy_from_slice(body.as_bytes())).unwrap(), now, true)
+            response_error(&response.status(status).body(Bytes::copy_from_slice(body.as_bytes())).unwrap(), now, true)
         };
         let listed = r#"{"message":"Validation Failed","errors":["head_sha",{"message":"exists"},{"code":"x"}]}"#;
         for (status, body, expected) in [

@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 use tracing::debug;
 
 use super::client::GitHubSettings;
-use crate::api_error::{ApiError, refusal};
+use crate::api_error::{ApiError, response_error};
 use crate::clock::Clock;
 use crate::transport::{BoxError, Transport, backoff};
 
@@ -137,7 +137,7 @@ impl RateLimiter {
         if response.status().is_success() {
             return Ok(response);
         }
-        let error = refusal(&response, self.clock.now(), !request.method().is_safe());
+        let error = response_error(&response, self.clock.now(), !request.method().is_safe());
         if let Some(until) = error.until() {
             self.hold(until);
         }

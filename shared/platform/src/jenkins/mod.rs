@@ -25,7 +25,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 use tracing::debug;
 
-use crate::api_error::{ApiError, refusal};
+use crate::api_error::{ApiError, response_error};
 use crate::clock::Clock;
 use crate::secrets::SecretRefresher;
 use crate::transport::{BodyLimit, Transport, backoff};
@@ -184,7 +184,7 @@ impl Jenkins {
         if redirects_to_sign_in(&response) {
             return Err(ApiError::Unauthorized { message: "Jenkins redirects to its sign-in page".to_owned() });
         }
-        Err(refusal(&response, self.inner.clock.now(), writes))
+        Err(response_error(&response, self.inner.clock.now(), writes))
     }
 
     fn crumb(&self) -> MutexGuard<'_, Option<Crumb>> {

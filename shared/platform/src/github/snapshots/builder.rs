@@ -33,7 +33,7 @@ pub(super) struct SnapshotBuilder {
 
 /// The requirements of the base branch.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct BaseDemands {
+pub(super) struct BaseRules {
     /// `None` if unknown.
     pub(super) contexts: Option<BTreeSet<String>>,
     pub(super) strict: bool,
@@ -87,7 +87,7 @@ impl SnapshotBuilder {
     }
 
     /// The requirements of the base from its protection, from the part of it that non-administrators may read, and from rulesets.
-    pub(super) fn demands(&self) -> BaseDemands {
+    pub(super) fn base_rules(&self) -> BaseRules {
         let mut contexts = BTreeSet::new();
         // GitHub reports BEHIND only for strict bases, so it proves strictness even if the protection is hidden.
         let mut strict = self.pull.merge_state_status == "BEHIND";
@@ -117,13 +117,13 @@ impl SnapshotBuilder {
         }
         let reported = self.contexts.iter().filter(|context| context.is_required());
         contexts.extend(reported.map(|context| context.name().to_owned()));
-        BaseDemands { contexts: (visible || !contexts.is_empty()).then_some(contexts), strict }
+        BaseRules { contexts: (visible || !contexts.is_empty()).then_some(contexts), strict }
     }
 
     /// Whether a comparison is needed to find how far the head is behind. On a strict base a head that can be merged now is up to date;
     /// BLOCKED can hide BEHIND.
     pub(super) fn needs_comparison(&self, policy: &Policy) -> bool {
-        let strict = self.demands().strict;
+        let strict = self.base_rules().strict;
         let matters = strict || policy.checks.behind == BehindRule::Always;
         let up_to_date = strict && self.is_up_to_date();
         self.is_open() && self.pull.mergeable == "MERGEABLE" && matters && !up_to_date
@@ -139,15 +139,15 @@ impl SnapshotBuilder {
             return Err(SnapshotError::Renamed { now: format!("{name}#{}", self.pull.number) });
         }
         let head: Sha = self.pull.head_ref_oid.parse().map_err(|error| partial(format!("{error}")))?;
-        let demands = self.demands();
-        let required_checks: Option<Vec<String>> = demands
+        let rules = self.base_rules();
+        let required_checks: Option<Vec<String>> = rules
             .contexts
             .as_ref()
             .map(|contexts| contexts.iter().filter(|name| !policy.is_policy_context(name)).cloned().collect());
         let details = self.details(policy, head, required_checks.clone());
         let state = self.state(policy)?;
         let (signals, live) = match state {
-            PullRequestState::Open => (self.signals(policy, own_app)?, self.live(&demands)?),
+            PullRequestState::Open => (self.signals(policy, own_app)?, self.live(&rules)?),
             PullRequestState::Closed { .. } | PullRequestState::Merged { .. } => {
                 (Signals::default(), LiveStatus::default())
             }
@@ -186,15 +186,15 @@ impl SnapshotBuilder {
         }
     }
 
-    fn live(&self, demands: &BaseDemands) -> Result<LiveStatus, SnapshotError> {
+    fn live(&self, rules: &BaseRules) -> Result<LiveStatus, SnapshotError> {
         let mergeable = match self.pull.mergeable.as_str() {
             "MERGEABLE" => Mergeability::Clean,
             "CONFLICTING" => Mergeability::Conflicting,
             "UNKNOWN" => Mergeability::Unknown,
             other => return Err(partial(format!("unknown mergeability `{other}`"))),
         };
-        let up_to_date = || (demands.strict && self.is_up_to_date()).then_some(0);
-        Ok(LiveStatus { mergeable, behind_by: self.behind_by.or_else(up_to_date), strict: demands.strict, build: None })
+        let up_to_date = || (rules.strict && self.is_up_to_date()).then_some(0);
+        Ok(LiveStatus { mergeable, behind_by: self.behind_by.or_else(up_to_date), strict: rules.strict, build: None })
     }
 
     fn signals(&self, policy: &Policy, own_app: Option<u64>) -> Result<Signals, SnapshotError> {

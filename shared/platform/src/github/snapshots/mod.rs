@@ -164,7 +164,7 @@ impl GitHub {
     /// Reads the contexts after the first page. If the base's rules are hidden, reads all of them again with `isRequired`.
     async fn read_further(&self, pr: &PrId, reading: &mut SnapshotResult) {
         let Ok(known) = reading else { return };
-        let rules_unknown = known.is_open() && known.rules_hidden && known.demands().contexts.is_none();
+        let rules_unknown = known.is_open() && known.rules_hidden && known.base_rules().contexts.is_none();
         let mut after = known.next_contexts_cursor();
         if rules_unknown {
             known.contexts.clear();
