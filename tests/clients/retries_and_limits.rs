@@ -225,7 +225,7 @@ async fn app_token_is_per_installation_and_renewed_before_expiry() {
     assert_eq!(client.transport.lines()[5..], [exchange, pull]);
     let strangers: domain::id::PrId = "other/repo#1".parse().unwrap();
     let error = client.github.pull(&strangers).await.unwrap_err();
-    assert_eq!(error.to_string(), "not there: the App is not installed for `other`");
+    assert_eq!(error.to_string(), "not found: the App is not installed for `other`");
 }
 
 #[tokio::test]

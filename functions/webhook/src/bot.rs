@@ -39,7 +39,7 @@ fn translate(report: &BotReport<'_>, policies: &Policies) -> Result<ParsedWebhoo
     let policy = policies.for_repo(&repo);
     let result = report.result.text().to_ascii_lowercase();
     let reason = report.reason.text();
-    let (actor, what) = match report.bot.text() {
+    let (actor, kind) = match report.bot.text() {
         "policy-bot" => {
             let state = match result.as_str() {
                 "started" | "evaluating" | "pending" => "pending",
@@ -83,8 +83,8 @@ fn translate(report: &BotReport<'_>, policies: &Policies) -> Result<ParsedWebhoo
             )));
         }
     };
-    let about = report.pr_number.0.map_or(PrSelector::Head(head), |number| PrSelector::Numbers(vec![number]));
-    Ok(parsed_webhook(repo, about, id(report), at, actor, what))
+    let selector = report.pr_number.0.map_or(PrSelector::Head(head), |number| PrSelector::Numbers(vec![number]));
+    Ok(parsed_webhook(repo, selector, id(report), at, actor, kind))
 }
 
 /// The report's own id; without one, a hash of its content.
@@ -129,12 +129,12 @@ mod tests {
         read(value.to_string().as_bytes(), &Policies::default())
     }
 
-    fn what(bot: &str, result: &str) -> FactKind {
-        let ParseOutcome::Parsed(told) = read_value(&report(bot, result)) else { panic!("{bot} {result}") };
-        let news = told.fact.unwrap();
-        assert_eq!((news.id.as_str(), news.selector), (format!("{bot}:r-1").as_str(), PrSelector::Numbers(vec![42])));
-        assert_eq!(news.occurred_at.to_string(), "2026-03-02T09:00:00Z");
-        news.kind
+    fn kind_of(bot: &str, result: &str) -> FactKind {
+        let ParseOutcome::Parsed(webhook) = read_value(&report(bot, result)) else { panic!("{bot} {result}") };
+        let fact = webhook.fact.unwrap();
+        assert_eq!((fact.id.as_str(), fact.selector), (format!("{bot}:r-1").as_str(), PrSelector::Numbers(vec![42])));
+        assert_eq!(fact.occurred_at.to_string(), "2026-03-02T09:00:00Z");
+        fact.kind
     }
 
     #[test]
@@ -146,16 +146,18 @@ mod tests {
             ("error", PolicyVerdict::Failed(Substatus::SodFailure)),
         ] {
             assert!(
-                matches!(what("policy-bot", result), FactKind::Policy { report, .. } if report.verdict == verdict),
+                matches!(kind_of("policy-bot", result), FactKind::Policy { report, .. } if report.verdict == verdict),
                 "{result}"
             );
         }
         for (result, granted) in [("approved", true), ("dismissed", false)] {
-            let FactKind::Approval { approval, .. } = what("approver-bot", result) else { panic!() };
+            let FactKind::Approval { approval, .. } = kind_of("approver-bot", result) else { panic!() };
             assert_eq!((approval.granted, approval.by.as_str()), (granted, "approver-bot[bot]"));
         }
         for (result, failed) in [("attempted", false), ("failed", true)] {
-            assert!(matches!(what("automerge-bot", result), FactKind::Merge { report, .. } if report.failed == failed));
+            assert!(
+                matches!(kind_of("automerge-bot", result), FactKind::Merge { report, .. } if report.failed == failed)
+            );
         }
         assert!(
             matches!(read_value(&report("automerge-bot", "merged")), ParseOutcome::Ignored(why) if why.contains("GitHub"))
@@ -174,7 +176,7 @@ mod tests {
     #[test]
     fn report_without_id_gets_a_content_hash() {
         let id_of = |value: &Value| match read_value(value) {
-            ParseOutcome::Parsed(told) => told.fact.unwrap().id,
+            ParseOutcome::Parsed(webhook) => webhook.fact.unwrap().id,
             other @ (ParseOutcome::Installed { .. } | ParseOutcome::Ignored(_) | ParseOutcome::Malformed(_)) => {
                 panic!("{other:?}")
             }
@@ -193,8 +195,8 @@ mod tests {
     fn report_without_number_is_matched_by_commit_and_missing_fields_are_named() {
         let mut report = report("policy-bot", "passed");
         report["pr_number"] = Value::Null;
-        let ParseOutcome::Parsed(told) = read_value(&report) else { panic!() };
-        assert_eq!(told.fact.unwrap().selector, PrSelector::Head("a".repeat(40).parse().unwrap()));
+        let ParseOutcome::Parsed(webhook) = read_value(&report) else { panic!() };
+        assert_eq!(webhook.fact.unwrap().selector, PrSelector::Head("a".repeat(40).parse().unwrap()));
         for field in ["repo", "head_sha", "occurred_at"] {
             let mut report = report.clone();
             report[field] = Value::Null;

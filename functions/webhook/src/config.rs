@@ -40,22 +40,22 @@ mod tests {
 
     use super::*;
 
-    struct WebhookConfig(BTreeMap<&'static str, &'static str>);
+    struct TestEnv(BTreeMap<&'static str, &'static str>);
 
-    impl Environment for WebhookConfig {
+    impl Environment for TestEnv {
         fn get(&self, name: &str) -> Option<String> {
             self.0.get(name).map(|value| (*value).to_owned())
         }
     }
 
-    fn set<const N: usize>(values: [(&'static str, &'static str); N]) -> WebhookConfig {
-        WebhookConfig(BTreeMap::from(values))
+    fn set<const N: usize>(values: [(&'static str, &'static str); N]) -> TestEnv {
+        TestEnv(BTreeMap::from(values))
     }
 
     #[test]
     fn secrets_may_be_unset_but_not_empty_or_unresolved() {
         let set = set([("A", "x,y"), ("B", " , "), ("C", "secret:suture#webhook")]);
-        assert_eq!(format!("{:?}", secrets(&set, "A").unwrap().unwrap()), "Secrets(2)");
+        assert_eq!(format!("{:?}", secrets(&set, "A").unwrap().unwrap()), "SenderSecrets(2)");
         assert!(secrets(&set, "Z").unwrap().is_none());
         assert!(secrets(&set, "B").unwrap_err().to_string().contains("B is invalid"));
         assert!(secrets(&set, "C").unwrap_err().to_string().contains("Secrets Manager"));

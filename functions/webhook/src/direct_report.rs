@@ -7,9 +7,9 @@ use jiff::Timestamp;
 
 use crate::github::{ParseOutcome, ParseRejection, ParsedWebhook, PrSelector, WebhookFact};
 
-pub(crate) fn parse_outcome(told: Result<ParsedWebhook, ParseRejection>) -> ParseOutcome {
-    match told {
-        Ok(told) => ParseOutcome::Parsed(Box::new(told)),
+pub(crate) fn parse_outcome(result: Result<ParsedWebhook, ParseRejection>) -> ParseOutcome {
+    match result {
+        Ok(webhook) => ParseOutcome::Parsed(Box::new(webhook)),
         Err(ParseRejection::Ignored(why)) => ParseOutcome::Ignored(why),
         Err(ParseRejection::Malformed(why)) => ParseOutcome::Malformed(why),
     }
@@ -17,27 +17,20 @@ pub(crate) fn parse_outcome(told: Result<ParsedWebhook, ParseRejection>) -> Pars
 
 pub(crate) fn parsed_webhook(
     repo: RepoName,
-    about: PrSelector,
+    selector: PrSelector,
     id: String,
     at: Timestamp,
     actor: Actor,
-    what: FactKind,
+    kind: FactKind,
 ) -> ParsedWebhook {
-    let news = WebhookFact {
-        selector: about,
-        id: EventId::new(id),
-        occurred_at: at,
-        actor,
-        kind: what,
-        creates_record: false,
-    };
-    ParsedWebhook { repo, fact: Some(news), commands: Vec::new() }
+    let fact = WebhookFact { selector, id: EventId::new(id), occurred_at: at, actor, kind, creates_record: false };
+    ParsedWebhook { repo, fact: Some(fact), commands: Vec::new() }
 }
 
 pub(crate) fn parse<'de, T: serde::Deserialize<'de>>(body: &'de [u8]) -> Result<T, ParseRejection> {
-    let place = |error: serde_json::Error| format!("line {}, column {}", error.line(), error.column());
+    let position = |error: serde_json::Error| format!("line {}, column {}", error.line(), error.column());
     serde_json::from_slice(body)
-        .map_err(|error| ParseRejection::Malformed(format!("the body is not the expected JSON: {}", place(error))))
+        .map_err(|error| ParseRejection::Malformed(format!("the body is not the expected JSON: {}", position(error))))
 }
 
 /// GitHub's timestamps have whole seconds; a report that arrives both ways must have equal times.

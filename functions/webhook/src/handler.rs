@@ -54,25 +54,25 @@ pub(crate) struct RequestLog<'a> {
 impl<S: Store, O: Publisher> WebhookHandler<S, O> {
     pub fn new(
         store: S,
-        outlets: O,
+        publisher: O,
         policies: Policies,
-        own: BotIdentity,
-        senders: WebhookSecrets,
+        identity: BotIdentity,
+        secrets: WebhookSecrets,
         log: MetricLog,
     ) -> Self {
-        let engine = Engine::new(store, outlets, policies.clone());
-        let (intake, senders) = (Ingester::new(engine, policies.clone()), RwLock::new(Arc::new(senders)));
-        Self { ingester: intake, policies, identity: own, secrets: senders, refresher: None, log }
+        let engine = Engine::new(store, publisher, policies.clone());
+        let (ingester, secrets) = (Ingester::new(engine, policies.clone()), RwLock::new(Arc::new(secrets)));
+        Self { ingester, policies, identity, secrets, refresher: None, log }
     }
 
     /// Refreshes the secrets regularly, and after each failed verification: the sender's secret may have been rotated first.
     #[must_use]
-    pub fn with_secret_refresh(self, renewal: SecretRefresher<WebhookSecrets>) -> Self {
-        Self { refresher: Some(renewal), ..self }
+    pub fn with_secret_refresh(self, refresher: SecretRefresher<WebhookSecrets>) -> Self {
+        Self { refresher: Some(refresher), ..self }
     }
 
-    fn use_secrets(&self, senders: WebhookSecrets) {
-        *self.secrets.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(senders);
+    fn use_secrets(&self, secrets: WebhookSecrets) {
+        *self.secrets.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(secrets);
     }
 
     fn secrets(&self) -> Arc<WebhookSecrets> {
@@ -81,10 +81,10 @@ impl<S: Store, O: Publisher> WebhookHandler<S, O> {
 
     /// Refreshes the secrets; true if they differ from `before`.
     async fn refreshed_since(&self, before: &Arc<WebhookSecrets>) -> bool {
-        if let Some(renewal) = &self.refresher
-            && let Some(senders) = renewal.refresh_now().await
+        if let Some(refresher) = &self.refresher
+            && let Some(secrets) = refresher.refresh_now().await
         {
-            self.use_secrets(senders);
+            self.use_secrets(secrets);
         }
         // A concurrent request may have refreshed them.
         !Arc::ptr_eq(before, &self.secrets())
@@ -97,10 +97,10 @@ impl<S: Store, O: Publisher> WebhookHandler<S, O> {
     /// Handles a request. A 2xx response means that everything is stored in the table or on the queue.
     pub async fn handle(&self, request: &Parts, body: &[u8], now: Timestamp) -> Response<String> {
         let started = Instant::now();
-        if let Some(renewal) = &self.refresher
-            && let Some(senders) = renewal.refresh_if_stale(now).await
+        if let Some(refresher) = &self.refresher
+            && let Some(secrets) = refresher.refresh_if_stale(now).await
         {
-            self.use_secrets(senders);
+            self.use_secrets(secrets);
         }
         let mut request_log = RequestLog { path: request.uri.path(), ..RequestLog::default() };
         let result = self.process(request, body, now, &mut request_log).await;
@@ -129,14 +129,14 @@ impl<S: Store, O: Publisher> WebhookHandler<S, O> {
         now: Timestamp,
         request_log: &mut RequestLog<'a>,
     ) -> Result<IngestResult, HandlerFailure> {
-        let senders = self.secrets();
-        let reading = match self.parse(&senders, request, body, request_log) {
-            Err(problem) if problem.is_unauthorized() && self.refreshed_since(&senders).await => {
+        let secrets = self.secrets();
+        let outcome = match self.parse(&secrets, request, body, request_log) {
+            Err(problem) if problem.is_unauthorized() && self.refreshed_since(&secrets).await => {
                 self.parse(&self.secrets(), request, body, request_log)
             }
-            reading => reading,
+            outcome => outcome,
         };
-        match reading? {
+        match outcome? {
             ParseOutcome::Parsed(webhook) => {
                 request_log.repo = Some(webhook.repo.to_string());
                 Ok(self.ingester.ingest(&webhook, now).await?)
@@ -150,7 +150,7 @@ impl<S: Store, O: Publisher> WebhookHandler<S, O> {
     /// Verifies the sender, then parses the payload.
     fn parse<'a>(
         &self,
-        senders: &WebhookSecrets,
+        webhook_secrets: &WebhookSecrets,
         request: &'a Parts,
         body: &[u8],
         request_log: &mut RequestLog<'a>,
@@ -158,9 +158,9 @@ impl<S: Store, O: Publisher> WebhookHandler<S, O> {
         // API Gateway may put the stage before the path.
         let (_, sender) = request.uri.path().rsplit_once("/webhook/").ok_or_else(WebhookProblem::not_found)?;
         let secrets = match sender {
-            "github" => Some(&senders.github),
-            "jenkins" => senders.jenkins.as_ref(),
-            "bot" => senders.bot.as_ref(),
+            "github" => Some(&webhook_secrets.github),
+            "jenkins" => webhook_secrets.jenkins.as_ref(),
+            "bot" => webhook_secrets.bot.as_ref(),
             _ => None,
         };
         let secrets = secrets.ok_or_else(WebhookProblem::not_found)?;

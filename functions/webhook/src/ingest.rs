@@ -14,7 +14,7 @@ use domain::pull_request::PullRequest;
 use domain::reconcile_request::{NewRequest, ReconcileScope};
 use domain::run::RunTrigger;
 use domain::state::State;
-use domain::text::sweep as words;
+use domain::text::sweep;
 use domain::time::saturating_after;
 use jiff::{SignedDuration, Timestamp};
 use thiserror::Error;
@@ -141,22 +141,24 @@ impl<S: Store, O: Publisher> Ingester<S, O> {
 
     /// Ingests a webhook. On return everything is stored in the table or on the queue.
     pub async fn ingest(&self, webhook: &ParsedWebhook, now: Timestamp) -> Result<IngestResult, IngestError> {
-        let mut each = Vec::new();
+        let mut results = Vec::new();
         let mut no_recipient = None;
         // Commands first, so that a burst of facts does not delay them.
         if let Some(first) = webhook.commands.first() {
-            each.push(self.commands(webhook, first.pr(), now).await?);
+            results.push(self.commands(webhook, first.pr(), now).await?);
         }
-        if let Some(news) = &webhook.fact {
-            if let PrSelector::Base(branch) = &news.selector {
-                return self.base_moved(&webhook.repo, branch, news, now).await;
+        if let Some(fact) = &webhook.fact {
+            if let PrSelector::Base(branch) = &fact.selector {
+                return self.base_moved(&webhook.repo, branch, fact, now).await;
             }
-            match self.recipients(&webhook.repo, news, now).await? {
-                Recipients::Found(recipients) => each.extend(self.facts(&webhook.repo, news, recipients, now).await?),
+            match self.recipients(&webhook.repo, fact, now).await? {
+                Recipients::Found(recipients) => {
+                    results.extend(self.facts(&webhook.repo, fact, recipients, now).await?)
+                }
                 Recipients::NoneFound(why) => no_recipient = Some(why),
             }
         }
-        Ok(combine(each, no_recipient))
+        Ok(combine(results, no_recipient))
     }
 
     async fn commands(&self, webhook: &ParsedWebhook, pr: PrId, now: Timestamp) -> Result<PrResult, IngestError> {
@@ -174,8 +176,8 @@ impl<S: Store, O: Publisher> Ingester<S, O> {
 
     /// Finds the pull requests that the fact concerns. Unknown pull requests are left out, unless the fact may create a record; they
     /// cost one read and do not count toward the rate limit.
-    async fn recipients(&self, repo: &RepoName, news: &WebhookFact, now: Timestamp) -> Result<Recipients, IngestError> {
-        let numbers = match &news.selector {
+    async fn recipients(&self, repo: &RepoName, fact: &WebhookFact, now: Timestamp) -> Result<Recipients, IngestError> {
+        let numbers = match &fact.selector {
             PrSelector::Base(branch) => return Ok(Recipients::NoneFound(format!("push to `{branch}`"))),
             PrSelector::Head(head) => {
                 let numbers = queries::by_head(self.engine.store(), repo, head, now).await?;
@@ -187,12 +189,12 @@ impl<S: Store, O: Publisher> Ingester<S, O> {
             }
             PrSelector::Numbers(numbers) => numbers.clone(),
         };
-        let skip_read = news.creates_record && matches!(news.kind, FactKind::Opened(_));
+        let skip_read = fact.creates_record && matches!(fact.kind, FactKind::Opened(_));
         let mut recipients = Vec::new();
         for number in numbers {
             let pr = PrId::new(repo.clone(), number);
             let record = if skip_read { None } else { self.engine.load(&pr, now).await? };
-            if news.creates_record || record.is_some() {
+            if fact.creates_record || record.is_some() {
                 recipients.push(Recipient { pr, record });
             }
         }
@@ -207,7 +209,7 @@ impl<S: Store, O: Publisher> Ingester<S, O> {
         &self,
         repo: &RepoName,
         branch: &str,
-        news: &WebhookFact,
+        fact: &WebhookFact,
         now: Timestamp,
     ) -> Result<IngestResult, IngestError> {
         if !queries::has_open_on_base(self.engine.store(), repo, branch, now).await? {
@@ -217,7 +219,7 @@ impl<S: Store, O: Publisher> Ingester<S, O> {
             ));
         }
         let scope = ReconcileScope::Base(repo.clone(), branch.to_owned());
-        self.request(&scope, &news.id, news.occurred_at, now).await
+        self.request(&scope, &fact.id, fact.occurred_at, now).await
     }
 
     /// A new installation, or more repositories: requests a reconcile of everything.
@@ -248,7 +250,7 @@ impl<S: Store, O: Publisher> Ingester<S, O> {
                 IngestResult::result(IngestStatus::Duplicate, format!("{id} was already received"))
             }
             reconcile_request::EnqueueOutcome::Superseded { by } => {
-                IngestResult::result(IngestStatus::Superseded, words::superseded(&by))
+                IngestResult::result(IngestStatus::Superseded, sweep::superseded(&by))
             }
             reconcile_request::EnqueueOutcome::OverLimit(why) => IngestResult::result(IngestStatus::Throttled, why),
         })
@@ -258,29 +260,29 @@ impl<S: Store, O: Publisher> Ingester<S, O> {
     async fn facts(
         &self,
         repo: &RepoName,
-        news: &WebhookFact,
+        webhook_fact: &WebhookFact,
         recipients: Vec<Recipient>,
         now: Timestamp,
     ) -> Result<Vec<PrResult>, IngestError> {
-        let waits = self.should_defer(repo, recipients.len(), now).await?;
-        let mut each = Vec::new();
-        let mut later: Vec<(Fact, Duration, &str)> = Vec::new();
-        for (Recipient { pr, record }, wait) in recipients.into_iter().zip(waits) {
-            let fact = news.fact(pr.clone());
-            if let Some((wait, why)) = wait {
-                later.push((fact, wait, why));
+        let delays = self.should_defer(repo, recipients.len(), now).await?;
+        let mut results = Vec::new();
+        let mut deferred: Vec<(Fact, Duration, &str)> = Vec::new();
+        for (Recipient { pr, record }, delay) in recipients.into_iter().zip(delays) {
+            let fact = webhook_fact.fact(pr.clone());
+            if let Some((delay, why)) = delay {
+                deferred.push((fact, delay, why));
                 continue;
             }
             match apply_fact(&self.engine, &self.repos, record, &fact, now).await {
-                Ok(applied) => each.push(applied_to(pr, &applied)),
+                Ok(applied) => results.push(applied_to(pr, &applied)),
                 Err(EngineError::WriteConflict { .. }) => {
-                    later.push((fact, SHORT_DELAY, "write conflict"));
+                    deferred.push((fact, SHORT_DELAY, "write conflict"));
                 }
                 Err(error @ EngineError::Store(_)) => return Err(error.into()),
             }
         }
-        each.extend(self.defer(repo, later).await?);
-        Ok(each)
+        results.extend(self.defer(repo, deferred).await?);
+        Ok(results)
     }
 
     /// The delay of each fact, with its reason. Facts above the limit per minute are spread over the following minutes, so that a
@@ -301,9 +303,9 @@ impl<S: Store, O: Publisher> Ingester<S, O> {
         let into_minute = now.as_second().rem_euclid(WINDOW_SECS).unsigned_abs();
         Ok((0..count)
             .map(|n| {
-                let place = before + n as u64;
-                if place >= limit {
-                    Some((defer_delay(place, limit, into_minute), "webhook limit per minute of this repository"))
+                let position = before + n as u64;
+                if position >= limit {
+                    Some((defer_delay(position, limit, into_minute), "webhook limit per minute of this repository"))
                 } else if n >= MAX_IMMEDIATE {
                     Some((SHORT_DELAY, "too many pull requests in one delivery"))
                 } else {
@@ -318,18 +320,18 @@ impl<S: Store, O: Publisher> Ingester<S, O> {
         if facts.is_empty() {
             return Ok(Vec::new());
         }
-        let mut each = VecDeque::new();
+        let mut results = VecDeque::new();
         let mut messages = Vec::new();
         for (fact, delay, why) in facts {
             let reason = format!("{why}: deferred for about {} s", delay.as_secs());
-            each.push_back(single_result(fact.pr.clone(), IngestStatus::Throttled, reason));
+            results.push_back(single_result(fact.pr.clone(), IngestStatus::Throttled, reason));
             let id = format!("fact:{}#{}", fact.pr, fact.id);
             let message = QueueMessage::Fact(Box::new(fact));
             messages
                 .push(OutboundMessage { id, destination: Destination::Queue { message, repo: repo.clone(), delay } });
         }
         self.send(&messages).await?;
-        Ok(each.into())
+        Ok(results.into())
     }
 
     /// Sends all messages or fails; a redelivered webhook produces the same message ids.
@@ -346,11 +348,11 @@ fn limit_key(repo: &RepoName, minute: i64) -> Key {
     Key::state(format!("LIMIT#webhook#{repo}#{minute}"))
 }
 
-/// The delay of the `place`th fact of this minute, counted from 0.
-fn defer_delay(place: u64, limit: u64, into_minute: u64) -> Duration {
+/// The delay of the `position`th fact of this minute, counted from 0.
+fn defer_delay(position: u64, limit: u64, into_minute: u64) -> Duration {
     let window = WINDOW_SECS.unsigned_abs();
-    let minutes_later = place / limit;
-    let into_that_minute = (place % limit) * window / limit;
+    let minutes_later = position / limit;
+    let into_that_minute = (position % limit) * window / limit;
     let secs = (minutes_later * window + into_that_minute).saturating_sub(into_minute).clamp(1, MAX_DELAY_SECS);
     Duration::from_secs(secs)
 }
@@ -374,20 +376,20 @@ fn applied_to(pr: PrId, applied: &ApplyResult) -> PrResult {
     }
 }
 
-fn combine(each: Vec<PrResult>, no_recipient: Option<String>) -> IngestResult {
-    let Some(most_important) = each.iter().map(|one| one.status).max() else {
+fn combine(results: Vec<PrResult>, no_recipient: Option<String>) -> IngestResult {
+    let Some(most_important) = results.iter().map(|one| one.status).max() else {
         let reason = no_recipient.unwrap_or_else(|| "nothing to do".to_owned());
         return IngestResult::result(IngestStatus::Ignored, reason);
     };
-    let reason = match each.as_slice() {
+    let reason = match results.as_slice() {
         [one] => one.reason.clone(),
         many => {
-            let most =
+            let reasons =
                 many.iter().filter(|one| one.status == most_important).map(|one| format!("{}: {}", one.pr, one.reason));
-            domain::event::truncate(&most.collect::<Vec<_>>().join("; "), 500)
+            domain::event::truncate(&reasons.collect::<Vec<_>>().join("; "), 500)
         }
     };
-    IngestResult { status: most_important, reason, pull_requests: each, run: None }
+    IngestResult { status: most_important, reason, pull_requests: results, run: None }
 }
 
 #[cfg(test)]
@@ -396,8 +398,8 @@ mod tests {
 
     #[test]
     fn burst_is_spread_over_the_following_minutes() {
-        let waits: Vec<u64> = [30, 31, 59, 60, 75, 90].map(|place| defer_delay(place, 30, 20).as_secs()).into();
-        assert_eq!(waits, [40, 42, 98, 100, 130, 160]);
+        let delays: Vec<u64> = [30, 31, 59, 60, 75, 90].map(|position| defer_delay(position, 30, 20).as_secs()).into();
+        assert_eq!(delays, [40, 42, 98, 100, 130, 160]);
         assert_eq!(defer_delay(1, 1, 59).as_secs(), 1);
         assert_eq!(defer_delay(u64::MAX / 60, 1, 0).as_secs(), 900);
     }
@@ -415,9 +417,10 @@ mod tests {
         ];
         let names = all.map(IngestStatus::name).join(" ");
         assert_eq!(names, "ignored duplicate_ignored superseded throttled_delayed command_queued applied anomaly");
-        let each = all.map(|status| single_result("a/b#1".parse().unwrap(), status, status.name().to_owned())).to_vec();
-        let taken = combine(each, None);
-        assert_eq!((taken.status, taken.reason.as_str()), (IngestStatus::Anomaly, "a/b#1: anomaly"));
+        let results =
+            all.map(|status| single_result("a/b#1".parse().unwrap(), status, status.name().to_owned())).to_vec();
+        let combined = combine(results, None);
+        assert_eq!((combined.status, combined.reason.as_str()), (IngestStatus::Anomaly, "a/b#1: anomaly"));
         assert_eq!(combine(Vec::new(), Some("unmanaged".to_owned())).reason, "unmanaged");
     }
 }

@@ -89,8 +89,8 @@ fn translate(notification: &JenkinsNotification<'_>, policies: &Policies) -> Res
     let number = build.number.0.map(|number| number.to_string()).unwrap_or_default();
     let job = [notification.name.text(), notification.url.text(), build.full_url.text()].join("\n");
     let id = format!("jenkins:{}", stable_id(&[&job, &number, phase, status]));
-    let what = FactKind::Check { head: head.clone(), check };
-    Ok(parsed_webhook(repo, PrSelector::Head(head), id, at, Actor::Jenkins, what))
+    let kind = FactKind::Check { head: head.clone(), check };
+    Ok(parsed_webhook(repo, PrSelector::Head(head), id, at, Actor::Jenkins, kind))
 }
 
 fn verdict(phase: &str, status: &str) -> Result<CheckVerdict, ParseRejection> {
@@ -100,8 +100,8 @@ fn verdict(phase: &str, status: &str) -> Result<CheckVerdict, ParseRejection> {
         ("COMPLETED" | "FINALIZED", "SUCCESS") => Ok(CheckVerdict::Passed),
         ("COMPLETED" | "FINALIZED", "FAILURE" | "UNSTABLE" | "ABORTED" | "NOT_BUILT") => Ok(CheckVerdict::Failed),
         (_, _) => {
-            let what = domain::event::truncate(format!("{phase} {status}").trim(), 50);
-            Err(ParseRejection::Ignored(format!("unhandled build phase `{what}`")))
+            let state = domain::event::truncate(format!("{phase} {status}").trim(), 50);
+            Err(ParseRejection::Ignored(format!("unhandled build phase `{state}`")))
         }
     }
 }
@@ -153,13 +153,13 @@ mod tests {
 
     #[track_caller]
     fn check(value: &Value, policies: &Policies) -> (String, String, domain::signals::CheckReport) {
-        let ParseOutcome::Parsed(told) = read_value(value, policies) else { panic!("{value}") };
-        assert_eq!(told.repo.as_str(), "acme/shop");
-        let news = told.fact.unwrap();
-        assert_eq!(news.actor, Actor::Jenkins);
-        let FactKind::Check { head, check } = news.kind else { panic!() };
-        assert_eq!(news.selector, PrSelector::Head(head.clone()));
-        (news.id.to_string(), head.to_string(), check)
+        let ParseOutcome::Parsed(webhook) = read_value(value, policies) else { panic!("{value}") };
+        assert_eq!(webhook.repo.as_str(), "acme/shop");
+        let fact = webhook.fact.unwrap();
+        assert_eq!(fact.actor, Actor::Jenkins);
+        let FactKind::Check { head, check } = fact.kind else { panic!() };
+        assert_eq!(fact.selector, PrSelector::Head(head.clone()));
+        (fact.id.to_string(), head.to_string(), check)
     }
 
     #[test]
@@ -213,10 +213,10 @@ mod tests {
         assert!(matches!(read_value(&notification("DELETED", Value::Null), &policies), ParseOutcome::Ignored(_)));
         assert!(matches!(read_value(&notification("COMPLETED", Value::Null), &policies), ParseOutcome::Ignored(_)));
         for (pointer, name) in [("/build", "build"), ("/build/timestamp", "timestamp"), ("/build/scm", "scm.url")] {
-            let mut odd = notification("STARTED", Value::Null);
-            *odd.pointer_mut(pointer).unwrap() = json!(["x"]);
+            let mut invalid = notification("STARTED", Value::Null);
+            *invalid.pointer_mut(pointer).unwrap() = json!(["x"]);
             assert!(
-                matches!(read_value(&odd, &policies), ParseOutcome::Malformed(why) if why.contains(name)),
+                matches!(read_value(&invalid, &policies), ParseOutcome::Malformed(why) if why.contains(name)),
                 "{pointer}"
             );
         }

@@ -27,17 +27,17 @@ async fn main() -> Result<(), Error> {
 }
 
 async fn build(
-    vault: &Arc<SecretEnv>,
+    secret_env: &Arc<SecretEnv>,
 ) -> Result<WebhookHandler<impl Store + use<>, impl Publisher + use<>>, ConfigError> {
-    let (policies, senders, own) =
-        (env::policies(&**vault)?, config::webhook_secrets(&**vault)?, config::bot_identity(&**vault)?);
-    let (store, outlets) = aws::backends(&**vault).await?;
-    let webhook = WebhookHandler::new(store, outlets, policies, own, senders, env::log(&**vault));
-    let renewed = |vault: &SecretEnv| {
-        let senders = config::webhook_secrets(vault);
-        senders
+    let (policies, secrets, identity) =
+        (env::policies(&**secret_env)?, config::webhook_secrets(&**secret_env)?, config::bot_identity(&**secret_env)?);
+    let (store, publisher) = aws::backends(&**secret_env).await?;
+    let webhook = WebhookHandler::new(store, publisher, policies, identity, secrets, env::log(&**secret_env));
+    let reload = |secret_env: &SecretEnv| {
+        let secrets = config::webhook_secrets(secret_env);
+        secrets
             .inspect_err(|error| tracing::error!(%error, "rotated webhook secret is invalid; keeping the old one"))
             .ok()
     };
-    Ok(webhook.with_secret_refresh(SecretRefresher::new(vault, Timestamp::now, renewed)))
+    Ok(webhook.with_secret_refresh(SecretRefresher::new(secret_env, Timestamp::now, reload)))
 }

@@ -1,5 +1,5 @@
-//! Who may tell us something: whoever knows the secret. Secrets rotate, so there are two, the current and the previous one,
-//! and every comparison takes the same time whatever is compared.
+//! Verifies senders by HMAC signature or bearer token. The previous secret is accepted beside the current one during a rotation, and
+//! comparisons take constant time.
 
 use std::fmt;
 
@@ -7,40 +7,33 @@ use aws_lc_rs::hmac;
 use platform::hash;
 use thiserror::Error;
 
-/// The secrets of one sender: the current one, then the previous ones.
+/// The secrets of one sender, current one first.
 #[derive(Clone)]
 pub struct SenderSecrets(Vec<hmac::Key>);
 
-/// There is no secret, so nobody could be told from anybody.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("there is no secret: give the current one, or `current,previous` while it rotates")]
+#[error("the secret is empty: set the current one, or `current,previous` during a rotation")]
 pub struct MissingSecret;
 
-/// Why a message is not believed.
+/// Why a request is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum SignatureError {
-    /// It says nothing about who sent it.
-    #[error("it is not signed")]
+    #[error("the signature is missing")]
     Missing,
-    /// What it says is not `sha256=` and 64 hexadecimal digits.
-    #[error("its signature is not `sha256=` and 64 hexadecimal digits")]
+    #[error("the signature is not `sha256=` and 64 hexadecimal digits")]
     Unreadable,
-    /// It was not made with any of the configured secrets.
-    #[error("its signature fits neither the current nor the previous secret")]
+    #[error("the signature matches neither the current nor the previous secret")]
     Wrong,
 }
 
 impl fmt::Debug for SenderSecrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Secrets({})", self.0.len())
+        write!(f, "SenderSecrets({})", self.0.len())
     }
 }
 
 impl SenderSecrets {
-    /// Reads `current` or `current,previous`.
-    ///
-    /// # Errors
-    /// [`MissingSecret`] if there is none: an empty secret would let everybody in.
+    /// Parses `current` or `current,previous`. Empty secrets are errors, because anyone could sign with them.
     pub fn parse(text: &str) -> Result<Self, MissingSecret> {
         let keys: Vec<hmac::Key> = text
             .split(',')
@@ -51,36 +44,28 @@ impl SenderSecrets {
         if keys.is_empty() { Err(MissingSecret) } else { Ok(Self(keys)) }
     }
 
-    /// Whether the header `X-Hub-Signature-256` was made of these bytes with one of the secrets.
-    ///
-    /// # Errors
-    /// [`SignatureError`] says why not.
+    /// Checks the header `X-Hub-Signature-256` against the body.
     pub fn check_signature(&self, body: &[u8], header: Option<&str>) -> Result<(), SignatureError> {
         let header = header.ok_or(SignatureError::Missing)?;
         let tag = header.strip_prefix("sha256=").and_then(hash::unhex).ok_or(SignatureError::Unreadable)?;
-        self.any(body, &tag)
+        self.check_tag(body, &tag)
     }
 
-    /// Whether the header `Authorization` holds one of the secrets, for senders that cannot sign.
-    ///
-    /// # Errors
-    /// [`SignatureError`] says why not.
+    /// Checks that the header `Authorization` has one of the secrets, for senders that cannot sign.
     pub fn check_bearer(&self, header: Option<&str>) -> Result<(), SignatureError> {
         let presented =
             header.ok_or(SignatureError::Missing)?.strip_prefix("Bearer ").ok_or(SignatureError::Unreadable)?;
         let presented = hmac::Key::new(hmac::HMAC_SHA256, presented.trim().as_bytes());
-        // Both are made into signatures of one text, so that neither length nor content shows in the time it takes.
-        self.any(b"suture", hmac::sign(&presented, b"suture").as_ref())
+        // Compares signatures of a fixed text, so that the time depends on neither length nor content of the secrets.
+        self.check_tag(b"suture", hmac::sign(&presented, b"suture").as_ref())
     }
 
-    /// Whether one of the secrets makes this signature of the body.
-    fn any(&self, body: &[u8], tag: &[u8]) -> Result<(), SignatureError> {
+    fn check_tag(&self, body: &[u8], tag: &[u8]) -> Result<(), SignatureError> {
         hash::matching(self.0.iter().map(|key| (hmac::sign(key, body), ())), tag).ok_or(SignatureError::Wrong)
     }
 }
 
-/// The header GitHub would send for this body, for tests and for whoever plays GitHub.
-#[must_use]
+/// The signature header that GitHub sends for this body, for tests and fakes.
 pub fn sign(secret: &str, body: &[u8]) -> String {
     let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes()), body);
     format!("sha256={}", hash::hex(tag.as_ref()))
@@ -99,14 +84,14 @@ mod tests {
     }
 
     #[test]
-    fn githubs_own_example_is_accepted() {
+    fn example_from_github_docs_is_accepted() {
         assert_eq!(check(SECRET, BODY, SIGNATURE), Ok(()));
         assert_eq!(sign(SECRET, BODY), SIGNATURE);
         assert_eq!(check(SECRET, BODY, &SIGNATURE.replace('e', "E")), Ok(()));
     }
 
     #[test]
-    fn no_single_bit_can_be_flipped() {
+    fn any_flipped_bit_is_rejected() {
         for at in 0..BODY.len() * 8 {
             let mut body = BODY.to_vec();
             body[at / 8] ^= 1 << (at % 8);
@@ -119,7 +104,7 @@ mod tests {
             let header = format!("sha256={}", hash::hex(&tag));
             assert_eq!(check(SECRET, BODY, &header), Err(SignatureError::Wrong), "bit {at} of the signature");
         }
-        // Flipped in the text of the header, some bits give other digits, some no digits, and bit 5 only another case.
+        // In the header's text a flipped bit may produce another digit, an invalid digit, or only another case.
         for at in 0..SIGNATURE.len() * 8 {
             let mut header = SIGNATURE.as_bytes().to_vec();
             header[at / 8] ^= 1 << (at % 8);
@@ -136,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_rotates() {
+    fn current_and_previous_secret_are_accepted() {
         for both in ["new,It's a Secret to Everybody", "It's a Secret to Everybody , old"] {
             assert_eq!(check(both, BODY, SIGNATURE), Ok(()), "{both}");
         }
@@ -144,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_signature_is_none() {
+    fn malformed_signatures_are_unreadable() {
         let secrets = SenderSecrets::parse(SECRET).unwrap();
         assert_eq!(secrets.check_signature(BODY, None), Err(SignatureError::Missing));
         let sha1 = SIGNATURE.replace("sha256=", "sha1=");
@@ -157,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_may_be_shown_by_those_who_cannot_sign() {
+    fn bearer_token_must_match_a_secret() {
         let secrets = SenderSecrets::parse("now,before").unwrap();
         assert_eq!(secrets.check_bearer(Some("Bearer now")), Ok(()));
         assert_eq!(secrets.check_bearer(Some("Bearer before ")), Ok(()));
@@ -169,10 +154,10 @@ mod tests {
     }
 
     #[test]
-    fn there_must_be_a_secret_and_it_is_never_shown() {
+    fn empty_secret_is_an_error_and_debug_shows_none() {
         for none in ["", " ", ",", " , "] {
             assert_eq!(SenderSecrets::parse(none).unwrap_err(), MissingSecret, "{none:?}");
         }
-        assert_eq!(format!("{:?}", SenderSecrets::parse("a,b").unwrap()), "Secrets(2)");
+        assert_eq!(format!("{:?}", SenderSecrets::parse("a,b").unwrap()), "SenderSecrets(2)");
     }
 }

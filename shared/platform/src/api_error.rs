@@ -1,5 +1,4 @@
-//! Why a call to GitHub, Jenkins or anything else over HTTP failed, by what the caller can do about it, and what a response that
-//! is no success means in these terms.
+//! Errors of calls to GitHub and Jenkins, grouped by what the caller can do, and the mapping from HTTP error responses to them.
 
 use bytes::Bytes;
 use domain::backoff::AttemptFailure;
@@ -10,60 +9,54 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use thiserror::Error;
 
-/// Longest error message that is kept, in characters.
+/// Longest error message, in characters.
 pub(crate) const MAX_MESSAGE: usize = 300;
-/// GitHub's advice for a secondary rate limit that comes without a time.
+/// GitHub's recommended wait for a secondary rate limit without a time.
 const DEFAULT_RETRY_AFTER_SECS: i64 = 60;
 
-/// Why a call failed, by what the caller can do about it.
+/// Why a call failed. `message` and `why` are one line.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[expect(missing_docs, reason = "`message` and `why` are what the other side said, in one line")]
 pub enum ApiError {
-    /// What was asked about is not there, or not for us: do without it.
-    #[error("not there: {message}")]
+    /// Missing, or not visible to Suture.
+    #[error("not found: {message}")]
     NotFound { message: String },
-    /// Understood and refused: asking again changes nothing.
+    /// Permanent: a retry has the same result.
     #[error("refused ({status}): {message}")]
     Refused { status: u16, message: String },
-    /// Something else is in the way right now: look again, then decide again.
-    #[error("in conflict: {message}")]
+    /// Conflicts with the current state: read it again, then decide again.
+    #[error("conflict: {message}")]
     Conflict { message: String },
-    /// Too many requests: nothing may be asked before this time.
-    #[error("rate limit reached, until {until}")]
+    /// No requests may be sent before `until`.
+    #[error("rate limit: paused until {until}")]
     RateLimited { until: Timestamp },
-    /// The credentials are not accepted: read them again, or tell a person.
-    #[error("credentials not accepted: {message}")]
+    /// Refresh the credentials, or notify a user.
+    #[error("credentials rejected: {message}")]
     Unauthorized { message: String },
-    /// Broken, silent or not to be reached: try again later. A write that may have happened all the same is not repeated before
-    /// its probe was asked.
+    /// Server error, timeout or no connection: retry later. A write that may have happened is retried only after its probe.
     #[error("unavailable: {why}")]
     Unavailable { why: String, may_have_happened: bool },
-    /// The response is not what the protocol promises. What was asked for has been done.
-    #[error("answer not understood: {why}")]
+    /// The response cannot be decoded; the request has been executed.
+    #[error("invalid response: {why}")]
     Unreadable { why: String },
 }
 
 impl ApiError {
-    /// Whether the same call may succeed a moment later.
-    #[must_use]
+    /// Whether a retry may succeed.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unavailable { .. })
     }
 
-    /// Whether a write may have happened although no good response came.
-    #[must_use]
+    /// Whether a write may have happened despite the error.
     pub fn may_have_happened(&self) -> bool {
         matches!(self, Self::Unavailable { may_have_happened: true, .. } | Self::Unreadable { .. })
     }
 
-    /// Until when a rate limit holds.
-    #[must_use]
+    /// The end of the rate limit.
     pub fn until(&self) -> Option<Timestamp> {
         if let Self::RateLimited { until } = self { Some(*until) } else { None }
     }
 
-    /// What the next attempt of a remedy needs to know of it.
-    #[must_use]
+    /// The kind of failure, for the backoff of the next attempt.
     pub fn failure(&self) -> AttemptFailure {
         match self {
             Self::Unavailable { may_have_happened: true, .. } => AttemptFailure::TimedOut,
@@ -82,8 +75,8 @@ impl From<serde_json::Error> for ApiError {
     }
 }
 
-/// What a response that is no success means.
-pub fn refusal(response: &Response<Bytes>, now: Timestamp, writes: bool) -> ApiError {
+/// The error for an HTTP error response.
+pub fn response_error(response: &Response<Bytes>, now: Timestamp, writes: bool) -> ApiError {
     let status = response.status();
     let message = error_message(response);
     if let Some(until) = rate_limited_until(response, &message, now) {
@@ -101,8 +94,8 @@ pub fn refusal(response: &Response<Bytes>, now: Timestamp, writes: bool) -> ApiE
     }
 }
 
-/// Until when a rate limit holds, if this response reports one. GitHub's secondary limits are a 403 or 429 that may come with
-/// thousands of requests remaining, with or without a time.
+/// The end of the rate limit, if the response reports one. GitHub's secondary limits are a 403 or 429, possibly with thousands of
+/// requests remaining, and with or without a time.
 fn rate_limited_until(response: &Response<Bytes>, message: &str, now: Timestamp) -> Option<Timestamp> {
     let number = |name: &str| response.headers().get(name)?.to_str().ok()?.trim().parse::<i64>().ok();
     let retry_after = number("retry-after");
@@ -125,7 +118,7 @@ fn error_message(response: &Response<Bytes>) -> String {
     let body = response.body();
     let json: Value = serde_json::from_slice(body).unwrap_or_default();
     let message = if let Some(message) = json["message"].as_str() {
-        // `errors` holds texts or objects, by endpoint.
+        // Depending on the endpoint, `errors` has strings or objects.
         let details = json["errors"].as_array().into_iter().flatten();
         let details = details.filter_map(|one| one.as_str().or_else(|| one["message"].as_str()));
         std::iter::once(message).chain(details).collect::<Vec<_>>().join("; ")
@@ -133,7 +126,7 @@ fn error_message(response: &Response<Bytes>) -> String {
         let text = String::from_utf8_lossy(&body[..body.len().min(4096)]);
         text.split_whitespace().collect::<Vec<_>>().join(" ")
     };
-    // HTML pages (Jenkins, proxies) say nothing in one line.
+    // HTML pages of Jenkins and proxies contain no short message.
     if message.is_empty() || message.starts_with('<') {
         return response.status().canonical_reason().unwrap_or("no reason given").to_owned();
     }
@@ -145,21 +138,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_response_becomes_what_the_caller_can_do_about_it() {
+    fn error_responses_map_to_api_errors() {
         let now = Timestamp::from_second(1_800_000_000).unwrap();
         let refused = |status: u16, headers: &[(&str, &str)], body: &str| {
             let response = headers.iter().fold(Response::builder(), |all, (name, value)| all.header(*name, *value));
-            refusal(&response.status(status).body(Bytes::copy_from_slice(body.as_bytes())).unwrap(), now, true)
+            response_error(&response.status(status).body(Bytes::copy_from_slice(body.as_bytes())).unwrap(), now, true)
         };
         let listed = r#"{"message":"Validation Failed","errors":["head_sha",{"message":"exists"},{"code":"x"}]}"#;
         for (status, body, expected) in [
             (400, r#"{"message":"No"}"#, "refused (400): No"),
-            (401, "{}", "credentials not accepted: {}"),
+            (401, "{}", "credentials rejected: {}"),
             (403, r#"{"message":"Must be an admin"}"#, "refused (403): Must be an admin"),
-            (404, "", "not there: Not Found"),
-            (410, "", "not there: Gone"),
+            (404, "", "not found: Not Found"),
+            (410, "", "not found: Gone"),
             (408, "", "unavailable: Request Timeout"),
-            (409, "plain\n  words", "in conflict: plain words"),
+            (409, "plain\n  words", "conflict: plain words"),
             (422, listed, "refused (422): Validation Failed; head_sha; exists"),
             (502, "<html><body>Oh no</body></html>", "unavailable: 502: Bad Gateway"),
         ] {
@@ -170,7 +163,7 @@ mod tests {
         }
         let long = refused(422, &[], &"x".repeat(5000)).to_string();
         assert!(long.chars().count() <= MAX_MESSAGE + 20, "{long}");
-        // Thousands of requests remaining, and no time: GitHub's advice is a minute.
+        // Without a time, the default wait is one minute.
         let secondary = r#"{"message":"You have exceeded a secondary rate limit."}"#;
         let (left, none_left) = (("x-ratelimit-remaining", "4000"), ("x-ratelimit-remaining", "0"));
         let (reset, past) = (("x-ratelimit-reset", "1800000090"), ("x-ratelimit-reset", "1799999995"));

@@ -1,4 +1,4 @@
-//! Runs lambda_http behind API Gateway's HTTP API and adds what it lacks: a path without the stage and the custom domain's base path, a
+//! Runs lambda_http behind API Gateway's HTTP API, with three additions: a path without the stage and the custom domain's base path, a
 //! query string that always parses, and a 503 response before the invocation times out.
 
 use std::future::Future;
@@ -26,17 +26,17 @@ where
     R: IntoResponse + Send,
 {
     let handler = &handler;
-    let in_time = service_fn(move |request: Request| async move {
+    let with_timeout = service_fn(move |request: Request| async move {
         let left = time_left(&request, Timestamp::now());
         match tokio::time::timeout(left, handler(request)).await {
             Ok(response) => Ok::<_, Error>(response?.into_response().await),
             Err(_) => {
-                error!("request ran out of time; answered 503");
-                Ok(out_of_time())
+                error!("request timed out; responded 503");
+                Ok(timed_out())
             }
         }
     });
-    lambda_runtime::run(ServiceBuilder::new().map_request(normalise).service(Adapter::from(in_time))).await
+    lambda_runtime::run(ServiceBuilder::new().map_request(normalise).service(Adapter::from(with_timeout))).await
 }
 
 fn time_left(request: &Request, now: Timestamp) -> Duration {
@@ -46,7 +46,7 @@ fn time_left(request: &Request, now: Timestamp) -> Duration {
     deadline.saturating_sub(now).saturating_sub(RESERVE)
 }
 
-fn out_of_time() -> Response<Body> {
+fn timed_out() -> Response<Body> {
     let body = serde_json::json!({
         "type": "about:blank", "title": "Service Unavailable", "status": 503, "code": "TEMPORARILY_UNAVAILABLE",
         "detail": "the request timed out: retry it"

@@ -20,7 +20,7 @@ use crate::store::dynamo::DynamoStore;
 use crate::store::dynamo::tables::TableNames;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// One attempt. DynamoDB, SQS and Secrets Manager answer in milliseconds, so a slower attempt is retried.
+/// One attempt. DynamoDB, SQS and Secrets Manager respond in milliseconds, so a slower attempt is retried.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
 /// All attempts of one call together. Shorter than the time that sweeps, batches and webhooks reserve before their invocation ends.
 pub const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);

@@ -25,14 +25,14 @@ pub struct Clients {
 
 impl Clients {
     /// Connects both. If one of them rejects the credentials, the secrets are refreshed.
-    pub fn connect(vault: &Arc<SecretEnv>) -> Result<Self, ConfigError> {
-        Self::connect_with(vault, github::GitHubSettings::default())
+    pub fn connect(secret_env: &Arc<SecretEnv>) -> Result<Self, ConfigError> {
+        Self::connect_with(secret_env, github::GitHubSettings::default())
     }
 
-    fn connect_with(vault: &Arc<SecretEnv>, settings: github::GitHubSettings) -> Result<Self, ConfigError> {
-        let (mut github, mut jenkins) = (github_with(&**vault, settings)?, jenkins(&**vault)?);
-        let credentials = SecretRefresher::new(vault, Timestamp::now, |vault| usable(credentials(vault)));
-        let login = SecretRefresher::new(vault, Timestamp::now, |vault| usable(login(vault)));
+    fn connect_with(secret_env: &Arc<SecretEnv>, settings: github::GitHubSettings) -> Result<Self, ConfigError> {
+        let (mut github, mut jenkins) = (github_with(&**secret_env, settings)?, jenkins(&**secret_env)?);
+        let credentials = SecretRefresher::new(secret_env, Timestamp::now, |env| usable(credentials(env)));
+        let login = SecretRefresher::new(secret_env, Timestamp::now, |env| usable(login(env)));
         github.set_credential_refresh(credentials.clone());
         if let Some(jenkins) = &mut jenkins {
             jenkins.set_login_refresh(login.clone());
@@ -41,10 +41,10 @@ impl Clients {
     }
 
     /// For the admin API: `None` without GitHub credentials, and short waits for mergeability, because a user and API Gateway are waiting.
-    pub fn connect_if_set(vault: &Arc<SecretEnv>) -> Result<Option<Self>, ConfigError> {
+    pub fn connect_if_set(secret_env: &Arc<SecretEnv>) -> Result<Option<Self>, ConfigError> {
         let mergeable_pauses = [2, 4].map(Duration::from_secs).to_vec();
         let interactive = github::GitHubSettings { repeats: 1, mergeable_pauses, ..github::GitHubSettings::default() };
-        match Self::connect_with(vault, interactive) {
+        match Self::connect_with(secret_env, interactive) {
             Ok(clients) => Ok(Some(clients)),
             Err(ConfigError::Missing("SUTURE_GITHUB_TOKEN")) => Ok(None),
             Err(error) => Err(error),
@@ -65,8 +65,8 @@ impl Clients {
 }
 
 /// Keeps the old credentials if the rotated secret is invalid.
-fn usable<T>(made: Result<T, ConfigError>) -> Option<T> {
-    made.inspect_err(|error| error!(%error, "rotated secret is invalid; keeping the old one")).ok()
+fn usable<T>(parsed: Result<T, ConfigError>) -> Option<T> {
+    parsed.inspect_err(|error| error!(%error, "rotated secret is invalid; keeping the old one")).ok()
 }
 
 /// GitHub credentials: an App, or a token.
@@ -81,7 +81,6 @@ pub fn credentials(environment: &impl Environment) -> Result<Credentials, Config
     })
 }
 
-/// The GitHub client.
 pub fn github(environment: &impl Environment) -> Result<GitHub, ConfigError> {
     github_with(environment, github::GitHubSettings::default())
 }

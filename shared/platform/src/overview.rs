@@ -50,24 +50,24 @@ pub struct StateCount {
 
 impl OverviewCounts {
     /// All twelve states, for the visible repositories.
-    pub fn state_counts(&self, sees: impl Fn(&RepoName) -> bool) -> Vec<StateCount> {
-        let mut lanes = State::ALL.map(|state| StateCount { state, count: 0, stale: 0, oldest: None });
-        for entry in self.seen_by(sees) {
-            let Some(lane) = lanes.iter_mut().find(|lane| lane.state == entry.state) else { continue };
-            lane.count += 1;
-            lane.stale += u64::from(self.stale.contains(&entry.pr));
-            if lane.oldest.as_ref().is_none_or(|(_, since)| entry.since < *since) {
-                lane.oldest = Some((entry.pr.clone(), entry.since));
+    pub fn state_counts(&self, visible: impl Fn(&RepoName) -> bool) -> Vec<StateCount> {
+        let mut counts = State::ALL.map(|state| StateCount { state, count: 0, stale: 0, oldest: None });
+        for entry in self.visible_entries(visible) {
+            let Some(count) = counts.iter_mut().find(|count| count.state == entry.state) else { continue };
+            count.count += 1;
+            count.stale += u64::from(self.stale.contains(&entry.pr));
+            if count.oldest.as_ref().is_none_or(|(_, since)| entry.since < *since) {
+                count.oldest = Some((entry.pr.clone(), entry.since));
             }
         }
-        lanes.into()
+        counts.into()
     }
 
     /// Per repository: open, needing a user, stale.
-    pub fn by_repo(&self, sees: impl Fn(&RepoName) -> bool) -> Vec<(RepoName, [u64; 3])> {
-        let seen = self.repos.iter().filter(|repo| sees(repo));
-        let mut repos: BTreeMap<RepoName, [u64; 3]> = seen.map(|repo| (repo.clone(), [0; 3])).collect();
-        for entry in self.seen_by(sees).filter(|entry| !entry.state.is_terminal()) {
+    pub fn by_repo(&self, visible: impl Fn(&RepoName) -> bool) -> Vec<(RepoName, [u64; 3])> {
+        let repos = self.repos.iter().filter(|repo| visible(repo));
+        let mut repos: BTreeMap<RepoName, [u64; 3]> = repos.map(|repo| (repo.clone(), [0; 3])).collect();
+        for entry in self.visible_entries(visible).filter(|entry| !entry.state.is_terminal()) {
             let counts = repos.entry(entry.pr.repo.clone()).or_default();
             counts[0] += 1;
             counts[1] += u64::from(entry.state == State::NeedsIntervention);
@@ -77,16 +77,16 @@ impl OverviewCounts {
     }
 
     /// Pull requests that need a user, longest waiting first.
-    pub fn needing_person(&self, sees: impl Fn(&RepoName) -> bool) -> Vec<&PullRequest> {
-        let with_person = |record: &&PullRequest| record.state == State::NeedsIntervention && sees(&record.id.repo);
-        let mut records: Vec<&PullRequest> = self.records.values().filter(with_person).collect();
+    pub fn needing_person(&self, visible: impl Fn(&RepoName) -> bool) -> Vec<&PullRequest> {
+        let needs_user = |record: &&PullRequest| record.state == State::NeedsIntervention && visible(&record.id.repo);
+        let mut records: Vec<&PullRequest> = self.records.values().filter(needs_user).collect();
         records.sort_by_key(|record| (record.state_since, &record.id));
         records
     }
 
     /// Stale pull requests, by priority.
-    pub fn stale(&self, sees: impl Fn(&RepoName) -> bool, now: Timestamp) -> Vec<&PullRequest> {
-        let stale = |record: &&PullRequest| self.stale.contains(&record.id) && sees(&record.id.repo);
+    pub fn stale(&self, visible: impl Fn(&RepoName) -> bool, now: Timestamp) -> Vec<&PullRequest> {
+        let stale = |record: &&PullRequest| self.stale.contains(&record.id) && visible(&record.id.repo);
         let mut records: Vec<&PullRequest> = self.records.values().filter(stale).collect();
         records.sort_by_cached_key(|record| {
             (std::cmp::Reverse(record.priority_score(now)), record.state_since, record.id.clone())
@@ -94,8 +94,8 @@ impl OverviewCounts {
         records
     }
 
-    fn seen_by(&self, sees: impl Fn(&RepoName) -> bool) -> impl Iterator<Item = &RepoIndexEntry> {
-        self.entries.iter().filter(move |entry| sees(&entry.pr.repo))
+    fn visible_entries(&self, visible: impl Fn(&RepoName) -> bool) -> impl Iterator<Item = &RepoIndexEntry> {
+        self.entries.iter().filter(move |entry| visible(&entry.pr.repo))
     }
 }
 
@@ -115,14 +115,14 @@ pub async fn count<S: Store>(store: &S, policies: &Policies, now: Timestamp) -> 
             try_join_all(group.iter().map(|repo| queries::all_pull_requests(store, repo, MAX_ENTRIES, now))).await?;
         listed.extend(lists.into_iter().flatten());
     }
-    let longest = |mut entries: Vec<&RepoIndexEntry>| {
+    let longest_waiting = |mut entries: Vec<&RepoIndexEntry>| {
         entries.sort_by_key(|entry| entry.since);
         entries.into_iter().take(MAX_RECORDS).map(|entry| entry.pr.clone()).collect::<Vec<PrId>>()
     };
-    let late: Vec<&RepoIndexEntry> = listed.iter().filter(|entry| may_be_stale(entry, policies, now)).collect();
-    let late_ids: BTreeSet<PrId> = late.iter().map(|entry| entry.pr.clone()).collect();
-    let with_person = listed.iter().filter(|entry| entry.state == State::NeedsIntervention).collect();
-    let wanted: Vec<PrId> = longest(late).into_iter().chain(longest(with_person)).collect();
+    let overdue: Vec<&RepoIndexEntry> = listed.iter().filter(|entry| may_be_stale(entry, policies, now)).collect();
+    let overdue_ids: BTreeSet<PrId> = overdue.iter().map(|entry| entry.pr.clone()).collect();
+    let needs_user = listed.iter().filter(|entry| entry.state == State::NeedsIntervention).collect();
+    let wanted: Vec<PrId> = longest_waiting(overdue).into_iter().chain(longest_waiting(needs_user)).collect();
     let read = queries::records(store, &wanted, now).await?;
     let records: BTreeMap<PrId, PullRequest> = read.into_iter().map(|record| (record.id.clone(), record)).collect();
     // Without a record, because of the limit above, the index entry counts as stale.
@@ -130,7 +130,7 @@ pub async fn count<S: Store>(store: &S, policies: &Policies, now: Timestamp) -> 
         Some(record) => record.is_stale(policies.for_repo(&pr.repo), now),
         None => !wanted.contains(pr),
     };
-    let stale = late_ids.into_iter().filter(is_stale).collect();
+    let stale = overdue_ids.into_iter().filter(is_stale).collect();
     Ok(OverviewCounts { repos, entries: listed, records, stale })
 }
 
@@ -144,33 +144,33 @@ pub struct DayActivity {
 }
 
 impl DayActivity {
-    fn of(events: &[Event], cut: bool) -> Self {
+    fn of(events: &[Event], truncated: bool) -> Self {
         let mut counts: BTreeMap<RepoName, DayCounts> = BTreeMap::new();
         for event in events {
             counts.entry(event.pr.repo.clone()).or_default().note(event);
         }
-        Self { counts, traces: events.iter().filter_map(EventSample::of).collect(), truncated: cut }
+        Self { counts, traces: events.iter().filter_map(EventSample::of).collect(), truncated }
     }
 
-    pub fn sum(&self, sees: impl Fn(&RepoName) -> bool) -> DayCounts {
+    pub fn sum(&self, visible: impl Fn(&RepoName) -> bool) -> DayCounts {
         let mut sum = DayCounts::default();
-        self.counts.iter().filter(|(repo, _)| sees(repo)).for_each(|(_, counts)| sum.add(counts));
+        self.counts.iter().filter(|(repo, _)| visible(repo)).for_each(|(_, counts)| sum.add(counts));
         sum
     }
 }
 
 /// Reads the events of one day.
 pub async fn read_day<S: Store>(store: &S, date: Date, now: Timestamp) -> Result<DayActivity, StoreError> {
-    let reading = DayQuery { day: date, backwards: false, most: MAX_EVENTS_PER_DAY };
-    let (events, whole) = queries::events_of_day(store, reading, now).await?;
+    let query = DayQuery { day: date, backwards: false, most: MAX_EVENTS_PER_DAY };
+    let (events, whole) = queries::events_of_day(store, query, now).await?;
     Ok(DayActivity::of(&events, !whole))
 }
 
 /// Today's counts for the visible repositories, the last day in `/api/overview`.
 pub async fn today<S: Store>(
     store: &S,
-    sees: impl Fn(&RepoName) -> bool,
+    visible: impl Fn(&RepoName) -> bool,
     now: Timestamp,
 ) -> Result<DayCounts, StoreError> {
-    Ok(read_day(store, schema::day_of(now), now).await?.sum(sees))
+    Ok(read_day(store, schema::day_of(now), now).await?.sum(visible))
 }

@@ -19,7 +19,7 @@ const MAX_LISTED: usize = 50;
 domain::named! {
     /// Why a pull request was skipped.
     pub enum SkipReason {
-        /// GitHub did not answer, or only in part.
+        /// GitHub did not respond, or only in part.
         Unread = "unread",
         /// GitHub's rate limit is used up or low.
         RateLimit = "rate_limit",
@@ -96,7 +96,7 @@ pub struct SweepSummary {
     /// Pull requests that the inventory found without a webhook; `None` if there was no inventory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adopted: Option<u32>,
-    /// Webhook deliveries that GitHub was asked to redeliver.
+    /// Webhook deliveries whose redelivery was requested.
     pub redelivered: u32,
     /// Missed webhooks, by kind: events found only by verification, and failed deliveries.
     pub webhooks_missed: BTreeMap<String, u32>,
@@ -142,8 +142,8 @@ impl SweepSummary {
     /// Counts pull requests above the sweep's limit, and lists as many as fit.
     pub fn count_deferred(&mut self, prs: &[PrId]) {
         self.remaining += u32::try_from(prs.len()).unwrap_or(u32::MAX);
-        let room = MAX_LISTED.saturating_sub(self.over_limit.len());
-        self.over_limit.extend(prs.iter().take(room).map(PrId::to_string));
+        let free = MAX_LISTED.saturating_sub(self.over_limit.len());
+        self.over_limit.extend(prs.iter().take(free).map(PrId::to_string));
     }
 
     pub fn list_stale(&mut self, pr: String) {

@@ -69,8 +69,8 @@ impl LogRecord {
         let mut line = self.fields.clone();
         line.insert("function".to_owned(), self.function.into());
         if !metrics.is_empty() {
-            let about = json!([{"Namespace": namespace, "Dimensions": [["function"]], "Metrics": metrics}]);
-            line.insert("_aws".to_owned(), json!({"Timestamp": self.at.as_millisecond(), "CloudWatchMetrics": about}));
+            let emf = json!([{"Namespace": namespace, "Dimensions": [["function"]], "Metrics": metrics}]);
+            line.insert("_aws".to_owned(), json!({"Timestamp": self.at.as_millisecond(), "CloudWatchMetrics": emf}));
         }
         Value::Object(line).to_string()
     }
@@ -83,7 +83,7 @@ pub struct MetricLog {
 
 impl fmt::Debug for MetricLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Log")
+        f.write_str("MetricLog")
     }
 }
 
@@ -168,9 +168,9 @@ mod tests {
         let log = MetricLog::writing_to(shared.clone()).in_namespace("Suture/staging");
         log.write(&LogRecord::new("reconciler", Timestamp::UNIX_EPOCH).gauge("oldest_due_secs", "Seconds", 7));
         let line: Value = serde_json::from_slice(&shared.0.lock().unwrap()).unwrap();
-        let about = &line["_aws"]["CloudWatchMetrics"][0];
-        assert_eq!((&about["Namespace"], &line["oldest_due_secs"]), (&json!("Suture/staging"), &json!(7)));
-        assert_eq!(about["Metrics"], json!([{"Name": "oldest_due_secs", "Unit": "Seconds"}]));
+        let emf = &line["_aws"]["CloudWatchMetrics"][0];
+        assert_eq!((&emf["Namespace"], &line["oldest_due_secs"]), (&json!("Suture/staging"), &json!(7)));
+        assert_eq!(emf["Metrics"], json!([{"Name": "oldest_due_secs", "Unit": "Seconds"}]));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! How requests leave, for the clients of GitHub and Jenkins alike: one transport that is either real HTTPS or any tower service,
-//! a limit on time and size for every call. What the requests say is in `github` and `jenkins`, why one failed in `call_error`.
+//! The HTTP transport of the GitHub and Jenkins clients: HTTPS or any tower service, with a timeout and a size limit for every call.
+//! Errors are in `api_error`.
 
 use std::error::Error as StdError;
 use std::sync::LazyLock;
@@ -22,20 +22,20 @@ pub use crate::api_error::ApiError;
 use crate::api_error::MAX_MESSAGE;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Idle connections are closed before the other side closes them: a request on a closing connection is lost.
+/// Shorter than the servers' idle timeouts, because a request on a connection that the server closes is lost.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
-/// No response that we ask for is larger. The rest of a larger one is not read.
+/// The rest of a larger response is not read.
 const MAX_BODY_BYTES: usize = 16 << 20;
 
-/// An extension of a request: only this many bytes of the response's body are wanted.
+/// Request extension: read at most this many bytes of the response's body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BodyLimit(pub usize);
 
-/// Sends requests and returns whole responses: over HTTPS, or in process through any tower service.
+/// Sends requests over HTTPS or through a tower service, and returns complete responses.
 #[derive(Debug, Clone)]
 pub struct Transport(BoxCloneSyncService<Request<Bytes>, Response<Bytes>, BoxError>);
 
-/// The machine's root certificates are read once: several clients of one process need them.
+/// Shared by all clients of the process, so that the root certificates are read once.
 static CONNECTOR: LazyLock<Result<HttpsConnector<HttpConnector>, String>> = LazyLock::new(|| {
     let mut tcp = HttpConnector::new();
     tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
@@ -46,10 +46,7 @@ static CONNECTOR: LazyLock<Result<HttpsConnector<HttpConnector>, String>> = Lazy
 });
 
 impl Transport {
-    /// Real HTTP, over TLS where the URL says so.
-    ///
-    /// # Errors
-    /// When the machine has no root certificates.
+    /// HTTP or HTTPS, depending on the URL. Fails if the machine has no root certificates.
     pub fn https() -> Result<Self, BoxError> {
         let client: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new())
             .pool_idle_timeout(IDLE_TIMEOUT)
@@ -73,7 +70,7 @@ impl Transport {
         })))
     }
 
-    /// Any service: a simulated world, a recorder, a fault.
+    /// Any tower service, such as a fake.
     pub fn with_service<S>(service: S) -> Self
     where
         S: Service<Request<Bytes>, Response = Response<Bytes>> + Clone + Send + Sync + 'static,
@@ -83,8 +80,7 @@ impl Transport {
         Self(BoxCloneSyncService::new(service.map_err(Into::into)))
     }
 
-    /// Sends one request and waits for the whole response, at most this long. After a failure a write may have happened, unless
-    /// there was no connection.
+    /// Sends one request. After an error a write may have happened, unless the connection failed.
     pub async fn send(&self, request: Request<Bytes>, limit: Duration) -> Result<Response<Bytes>, ApiError> {
         let writes = !request.method().is_safe();
         let (why, sent) = match tokio::time::timeout(limit, self.0.clone().oneshot(request)).await {
@@ -93,18 +89,18 @@ impl Transport {
                 let not_sent = error.downcast_ref().is_some_and(HyperError::is_connect);
                 (truncate(&error_chain(&*error), MAX_MESSAGE), !not_sent)
             }
-            Err(_) => (format!("no answer within {} s", limit.as_secs()), true),
+            Err(_) => (format!("no response within {} s", limit.as_secs()), true),
         };
         Err(ApiError::Unavailable { why, may_have_happened: writes && sent })
     }
 }
 
-/// The pauses before each repeat of a read: half a second, then twice as long each time.
+/// Pauses between retries of a read: half a second, doubled each time.
 pub fn backoff(repeats: usize) -> impl Iterator<Item = Duration> + Send {
     ExponentialBuilder::new().with_min_delay(Duration::from_millis(500)).with_max_times(repeats).build()
 }
 
-/// An error's text with that of its sources: HTTP clients' errors say nothing by themselves.
+/// An error's text with the texts of its sources; those of HTTP clients have the cause only there.
 pub fn error_chain(error: &(dyn StdError + 'static)) -> String {
     let sources = std::iter::successors(error.source(), |error| (*error).source()).map(ToString::to_string);
     sources.fold(error.to_string(), |all, one| if all.contains(&one) { all } else { format!("{all}: {one}") })

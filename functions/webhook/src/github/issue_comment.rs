@@ -62,7 +62,7 @@ pub(super) fn commands(ctx: &ParseContext<'_>, post: &PostedText<'_>) -> Result<
     if parsed.is_empty() {
         return Err(ParseRejection::ignored("comment without a command"));
     }
-    if !is_from_person(post.association) || post.by.is_empty() {
+    if !may_have_write_access(post.association) || post.by.is_empty() {
         let association = domain::event::truncate(post.association, 30);
         return Err(ParseRejection::Ignored(format!(
             "command by a user without write access (author association `{association}`)"
@@ -90,17 +90,17 @@ pub(super) fn commands(ctx: &ParseContext<'_>, post: &PostedText<'_>) -> Result<
             comment: post.node_id.map(str::to_owned),
         })
         .collect();
-    if commands.is_empty() { Err(ParseRejection::Ignored(unknown_words(&parsed))) } else { Ok(commands) }
+    if commands.is_empty() { Err(ParseRejection::Ignored(unknown_commands(&parsed))) } else { Ok(commands) }
 }
 
 /// First-time contributors and strangers cannot have write access. A contributor may be a private member of the organisation, so the
 /// Car Bridge asks GitHub.
-fn is_from_person(association: &str) -> bool {
+fn may_have_write_access(association: &str) -> bool {
     ["OWNER", "MEMBER", "COLLABORATOR", "CONTRIBUTOR"].iter().any(|known| association.eq_ignore_ascii_case(known))
 }
 
-fn unknown_words(parsed: &[ParsedCommand]) -> String {
-    let words: Vec<String> = parsed
+fn unknown_commands(parsed: &[ParsedCommand]) -> String {
+    let names: Vec<String> = parsed
         .iter()
         .filter_map(|parsed| match parsed {
             ParsedCommand::Known { .. } => None,
@@ -108,5 +108,5 @@ fn unknown_words(parsed: &[ParsedCommand]) -> String {
             ParsedCommand::Unknown { word, nearest: None } => Some(format!("`{word}`")),
         })
         .collect();
-    domain::event::truncate(&format!("unknown command: {}", words.join(", ")), 200)
+    domain::event::truncate(&format!("unknown command: {}", names.join(", ")), 200)
 }

@@ -1,6 +1,5 @@
-//! Reading what others send without breaking over it. GitHub's payloads drift from their schemas, so a field that is
-//! missing, null or of another type than documented is simply not there; what is needed and not there is named by
-//! whoever needs it. Nothing is copied that is not asked for, which is why this is not `serde_with` (ADR 0027).
+//! Lenient deserialization: a field that is missing, null or of an undocumented type becomes `None`, because GitHub's payloads drift from
+//! their schemas. Parsers report the fields they require. Unused fields are not copied, unlike with `serde_with` (ADR 0027).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,23 +10,21 @@ use jiff::Timestamp;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// A text, a number, a yes or no, or a time, if it is one.
+/// A string, number, boolean or time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lenient<T>(pub(crate) Option<T>);
 
-/// An object, if it is one.
+/// An object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LenientObject<T>(pub(crate) Option<T>);
 
-/// What is there of a list.
+/// The valid entries of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LenientList<E: LenientEntry>(pub(crate) Vec<E::Value>);
 
-/// Something that may be there or not: [`Lenient`] or [`LenientObject`].
+/// An entry of a list: [`Lenient`] or [`LenientObject`].
 pub(crate) trait LenientEntry {
-    /// What it is, if it is there.
     type Value;
-    /// What it is, if it is there.
     fn value(self) -> Option<Self::Value>;
 }
 
@@ -64,27 +61,24 @@ impl<E: LenientEntry> Default for LenientList<E> {
 }
 
 impl Lenient<Cow<'_, str>> {
-    /// The text; empty if there is none.
+    /// Empty if missing.
     pub(crate) fn text(&self) -> &str {
         self.0.as_deref().unwrap_or_default()
     }
 
-    /// The commit it names.
     pub(crate) fn sha(&self) -> Option<Sha> {
         self.text().parse().ok()
     }
 }
 
-/// What JSON's scalars may be taken for.
+/// Conversions from JSON scalars.
 pub(crate) trait LenientScalar<'de>: Sized {
     fn from_text(_: Cow<'de, str>) -> Option<Self> {
         None
     }
-    /// From a number that is not negative.
     fn from_number(_: u64) -> Option<Self> {
         None
     }
-    /// From `true` or `false`.
     fn from_flag(_: bool) -> Option<Self> {
         None
     }
@@ -108,7 +102,7 @@ impl LenientScalar<'_> for bool {
     }
 }
 
-/// RFC 3339, or seconds since 1970, as `push` has it; so large a number of seconds is milliseconds, as Jenkins has it.
+/// RFC 3339, seconds since 1970 as in `push`, or milliseconds as from Jenkins, recognised by their size.
 impl<'de> LenientScalar<'de> for Timestamp {
     fn from_text(text: Cow<'de, str>) -> Option<Self> {
         text.parse().ok()
@@ -187,29 +181,28 @@ fn skip_map<'de, A: MapAccess<'de>>(mut map: A) -> Result<(), A::Error> {
     Ok(())
 }
 
-/// What everything that is not wanted comes to.
-macro_rules! nothing_from_scalars {
-    ($nothing:expr) => {
+macro_rules! scalars_become {
+    ($empty:expr) => {
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str("anything")
         }
         fn visit_str<E>(self, _: &str) -> Result<Self::Value, E> {
-            Ok($nothing)
+            Ok($empty)
         }
         fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
-            Ok($nothing)
+            Ok($empty)
         }
         fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
-            Ok($nothing)
+            Ok($empty)
         }
         fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
-            Ok($nothing)
+            Ok($empty)
         }
         fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
-            Ok($nothing)
+            Ok($empty)
         }
         fn visit_unit<E>(self) -> Result<Self::Value, E> {
-            Ok($nothing)
+            Ok($empty)
         }
     };
 }
@@ -219,14 +212,14 @@ struct LenientObjectVisitor<T>(PhantomData<T>);
 impl<'de, T: Deserialize<'de>> Visitor<'de> for LenientObjectVisitor<T> {
     type Value = LenientObject<T>;
 
-    nothing_from_scalars!(LenientObject(None));
+    scalars_become!(LenientObject(None));
 
     fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<LenientObject<T>, A::Error> {
         skip_seq(seq).map(|()| LenientObject(None))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<LenientObject<T>, A::Error> {
-        T::deserialize(MapAccessDeserializer::new(map)).map(|part| LenientObject(Some(part)))
+        T::deserialize(MapAccessDeserializer::new(map)).map(|object| LenientObject(Some(object)))
     }
 }
 
@@ -241,14 +234,14 @@ struct LenientListVisitor<E>(PhantomData<E>);
 impl<'de, T: LenientEntry + Deserialize<'de>> Visitor<'de> for LenientListVisitor<T> {
     type Value = LenientList<T>;
 
-    nothing_from_scalars!(LenientList(Vec::new()));
+    scalars_become!(LenientList(Vec::new()));
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<LenientList<T>, A::Error> {
-        let mut many = Vec::new();
+        let mut entries = Vec::new();
         while let Some(entry) = seq.next_element::<T>()? {
-            many.extend(entry.value());
+            entries.extend(entry.value());
         }
-        Ok(LenientList(many))
+        Ok(LenientList(entries))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<LenientList<T>, A::Error> {
@@ -268,7 +261,7 @@ mod tests {
 
     #[derive(Debug, serde::Deserialize, PartialEq, Default)]
     #[serde(default, bound(deserialize = "'de: 'a"))]
-    struct Thing<'a> {
+    struct Sample<'a> {
         text: Lenient<Cow<'a, str>>,
         number: Lenient<u64>,
         flag: Lenient<bool>,
@@ -284,26 +277,26 @@ mod tests {
         name: Lenient<Cow<'a, str>>,
     }
 
-    fn read(json: &str) -> Thing<'_> {
+    fn read(json: &str) -> Sample<'_> {
         serde_json::from_str(json).unwrap()
     }
 
     #[test]
-    fn what_is_as_documented_is_read() {
-        let thing = read(
+    fn documented_types_are_read() {
+        let sample = read(
             r#"{"text":"a","number":7,"flag":true,"at":"2026-03-02T09:00:00Z","inner":{"name":"b","other":[1,{"x":{}}]},
                 "many":[{"name":"c"},{"name":"d"}],"words":["e","f"],"unknown":{"deep":[[[]]]}}"#,
         );
-        assert_eq!((thing.text.text(), thing.number.0, thing.flag.0), ("a", Some(7), Some(true)));
-        assert_eq!(thing.at.0.unwrap().to_string(), "2026-03-02T09:00:00Z");
-        assert_eq!(thing.inner.0.unwrap().name.text(), "b");
-        let names: Vec<&str> = thing.many.0.iter().map(|inner| inner.name.text()).collect();
-        assert_eq!((names, thing.words.0.join(" ")), (vec!["c", "d"], "e f".to_owned()));
+        assert_eq!((sample.text.text(), sample.number.0, sample.flag.0), ("a", Some(7), Some(true)));
+        assert_eq!(sample.at.0.unwrap().to_string(), "2026-03-02T09:00:00Z");
+        assert_eq!(sample.inner.0.unwrap().name.text(), "b");
+        let names: Vec<&str> = sample.many.0.iter().map(|inner| inner.name.text()).collect();
+        assert_eq!((names, sample.words.0.join(" ")), (vec!["c", "d"], "e f".to_owned()));
     }
 
     #[test]
-    fn what_is_not_as_documented_is_not_there() {
-        // Each field with every kind of value that it is not.
+    fn other_types_become_none() {
+        // Each field with every type of value except its own.
         for (field, fitting) in [
             ("text", "\"x\""),
             ("number", "3"),
@@ -316,17 +309,17 @@ mod tests {
             let values =
                 ["null", "3", "-1", "1.5", "18446744073709551616", "\"x\"", "true", "[[{\"a\":1}],2]", "{\"a\":[{}]}"];
             for value in values.into_iter().filter(|value| *value != fitting) {
-                assert_eq!(read(&format!("{{\"{field}\":{value}}}")), Thing::default(), "{field}: {value}");
+                assert_eq!(read(&format!("{{\"{field}\":{value}}}")), Sample::default(), "{field}: {value}");
             }
         }
-        assert_eq!(read("{}"), Thing::default());
+        assert_eq!(read("{}"), Sample::default());
         let many = read(r#"{"many":[null,{"name":"c"},7,"x",[{}],{"name":null}]}"#).many.0;
         let names: Vec<Option<&str>> = many.iter().map(|inner| inner.name.0.as_deref()).collect();
         assert_eq!(names, [Some("c"), None]);
     }
 
     #[test]
-    fn a_time_is_a_text_or_a_number() {
+    fn time_is_parsed_from_string_or_number() {
         let at = |value: &str| read(&format!("{{\"at\":{value}}}")).at.0.map(|at| at.to_string());
         assert_eq!(at("\"2019-05-15T15:20:55+02:00\"").as_deref(), Some("2019-05-15T13:20:55Z"));
         assert_eq!(at("1557933657").as_deref(), Some("2019-05-15T15:20:57Z"));
@@ -336,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn escaped_texts_are_read_too() {
+    fn escaped_strings_are_unescaped() {
         assert_eq!(read(r#"{"text":"a\r\n\"b\" \u00e9"}"#).text.text(), "a\r\n\"b\" é");
     }
 }

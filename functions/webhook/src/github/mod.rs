@@ -62,7 +62,7 @@ pub enum ParseOutcome {
     /// The App was installed or got more repositories: reconcile everything.
     Installed {
         id: EventId,
-        /// When, if the payload says so.
+        /// Set if the payload has a time.
         at: Option<Timestamp>,
     },
     Ignored(String),
@@ -150,7 +150,7 @@ pub fn parse_delivery(delivery: &GithubDelivery<'_>, policies: &Policies, own: &
         };
     }
     match translate(&ctx, delivery) {
-        Ok(told) => ParseOutcome::Parsed(Box::new(told)),
+        Ok(webhook) => ParseOutcome::Parsed(Box::new(webhook)),
         Err(ParseRejection::Ignored(why)) => ParseOutcome::Ignored(why),
         Err(ParseRejection::Malformed(why)) => ParseOutcome::Malformed(why),
     }
@@ -189,17 +189,17 @@ fn parse<'de, T: serde::Deserialize<'de>>(body: &'de [u8]) -> Result<T, ParseRej
 
 /// By number if the check lists pull requests of this repository, else by commit. The list may contain pull requests of other
 /// repositories (forks) with the same head.
-fn about_commit(
+fn selector_for(
     repository: &LenientObject<Repository<'_>>,
     listed: &LenientList<LenientObject<Listed>>,
     head: Sha,
 ) -> PrSelector {
-    let here = repository.0.as_ref().and_then(|repository| repository.id.0);
-    let is_here = |pull: &&Listed| {
-        let there = pull.base.0.as_ref().and_then(|base| base.repo.0.as_ref()).and_then(|repo| repo.id.0);
-        there.is_none() || here.is_none() || there == here
+    let repo_id = repository.0.as_ref().and_then(|repository| repository.id.0);
+    let is_in_repo = |pull: &&Listed| {
+        let base_repo_id = pull.base.0.as_ref().and_then(|base| base.repo.0.as_ref()).and_then(|repo| repo.id.0);
+        base_repo_id.is_none() || repo_id.is_none() || base_repo_id == repo_id
     };
-    let mut numbers: Vec<u64> = listed.0.iter().filter(is_here).filter_map(|pull| pull.number.0).collect();
+    let mut numbers: Vec<u64> = listed.0.iter().filter(is_in_repo).filter_map(|pull| pull.number.0).collect();
     numbers.sort_unstable();
     numbers.dedup();
     if numbers.is_empty() { PrSelector::Head(head) } else { PrSelector::Numbers(numbers) }
@@ -208,15 +208,14 @@ fn about_commit(
 fn report_on_commit(
     ctx: &ParseContext<'_>,
     repo: RepoName,
-    about: PrSelector,
+    selector: PrSelector,
     at: Timestamp,
-    what: FactKind,
+    kind: FactKind,
 ) -> ParsedWebhook {
-    let by_policy_bot = matches!(what, FactKind::Policy { .. });
+    let by_policy_bot = matches!(kind, FactKind::Policy { .. });
     let actor = if by_policy_bot { Actor::PolicyBot } else { Actor::GithubWebhook };
-    let news =
-        WebhookFact { selector: about, id: ctx.event_id(), occurred_at: at, actor, kind: what, creates_record: false };
-    ParsedWebhook { repo, fact: Some(news), commands: Vec::new() }
+    let fact = WebhookFact { selector, id: ctx.event_id(), occurred_at: at, actor, kind, creates_record: false };
+    ParsedWebhook { repo, fact: Some(fact), commands: Vec::new() }
 }
 
 fn short(status: &str, conclusion: &str) -> String {

@@ -1,4 +1,4 @@
-//! The fields of GitHub's payloads that are needed, and no others. Any may be missing: see `lenient`.
+//! The fields of GitHub's payloads that Suture uses. Any may be missing: see `lenient`.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use super::lenient::{Lenient, LenientList, LenientObject};
 pub(super) type Text<'a> = Lenient<Cow<'a, str>>;
 pub(super) type Time = Lenient<Timestamp>;
 
-/// Writes the structs, with what all of them have in common.
+/// Declares the structs with their common attributes.
 macro_rules! payloads {
     (borrowed: $($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty,)* })+) => {
         $(
@@ -39,30 +39,25 @@ macro_rules! payloads {
 payloads! {
     copied:
     App { id: Lenient<u64>, }
-    /// A repository of which only the identity matters.
-    Place { id: Lenient<u64>, }
-    /// The base of a pull request that a check names.
-    ListedBase { repo: LenientObject<Place>, }
-    /// A pull request that a check names.
+    RepositoryId { id: Lenient<u64>, }
+    ListedBase { repo: LenientObject<RepositoryId>, }
+    /// A pull request in the list of a check run or suite.
     Listed { number: Lenient<u64>, base: LenientObject<ListedBase>, }
-    /// A commit of which only the time matters.
     Commit { timestamp: Time, }
-    /// An installation of which only the time matters.
     Installation { updated_at: Time, }
-    /// An object of which only the presence matters.
+    /// An object whose fields are not used.
     Presence {}
-    /// An issue; a pull request is one with this link.
+    /// Pull requests are issues with `pull_request`.
     Issue { number: Lenient<u64>, pull_request: LenientObject<Presence>, }
 }
 
 payloads! {
     borrowed:
     Repository { id: Lenient<u64>, full_name: Text<'a>, pushed_at: Time, }
-    /// A person, a bot, or nobody any more.
     User { login: Text<'a>, }
     Label { name: Text<'a>, }
-    /// Head or base of a pull request. Its repository may be gone, and is not looked at.
-    End { r#ref: Text<'a>, sha: Text<'a>, }
+    /// Head or base of a pull request.
+    Branch { r#ref: Text<'a>, sha: Text<'a>, }
     PullRequest {
         number: Lenient<u64>,
         node_id: Text<'a>,
@@ -71,8 +66,8 @@ payloads! {
         body: Text<'a>,
         user: LenientObject<User<'a>>,
         labels: LenientList<LenientObject<Label<'a>>>,
-        head: LenientObject<End<'a>>,
-        base: LenientObject<End<'a>>,
+        head: LenientObject<Branch<'a>>,
+        base: LenientObject<Branch<'a>>,
         draft: Lenient<bool>,
         merged: Lenient<bool>,
         merged_by: LenientObject<User<'a>>,
@@ -92,7 +87,6 @@ payloads! {
         before: Text<'a>,
         reason: Text<'a>,
     }
-    /// What a check run found.
     Output { title: Text<'a>, summary: Text<'a>, text: Text<'a>, }
     Suite {
         head_sha: Text<'a>,
@@ -120,12 +114,12 @@ payloads! {
     CheckRunEvent {
         action: Text<'a>,
         check_run: LenientObject<CheckRun<'a>>,
-        requested_action: LenientObject<Pressed<'a>>,
+        requested_action: LenientObject<RequestedAction<'a>>,
         repository: LenientObject<Repository<'a>>,
         sender: LenientObject<User<'a>>,
     }
-    /// A button of a check run.
-    Pressed { identifier: Text<'a>, }
+    /// A click on a button of a check run.
+    RequestedAction { identifier: Text<'a>, }
     /// `check_suite`.
     SuiteEvent { action: Text<'a>, check_suite: LenientObject<Suite<'a>>, repository: LenientObject<Repository<'a>>, }
     /// `status`.
@@ -178,7 +172,6 @@ payloads! {
     }
     /// `merge_group`.
     MergeGroupEvent { action: Text<'a>, reason: Text<'a>, }
-    /// What a webhook is subscribed to.
     Hook { events: LenientList<Text<'a>>, }
     /// `ping`.
     PingEvent { hook: LenientObject<Hook<'a>>, }
@@ -187,7 +180,7 @@ payloads! {
 }
 
 impl LenientObject<Repository<'_>> {
-    /// The repository's name, which nothing can do without.
+    /// The repository's name, required in every event.
     pub(super) fn name(&self) -> Result<RepoName, ParseRejection> {
         let name = self.0.as_ref().and_then(|repository| repository.full_name.0.as_deref());
         name.and_then(|name| name.parse().ok()).ok_or_else(|| ParseRejection::missing("repository.full_name"))
@@ -195,21 +188,19 @@ impl LenientObject<Repository<'_>> {
 }
 
 impl<T> LenientObject<T> {
-    /// The object, which must be there.
     pub(super) fn needed(&self, field: &str) -> Result<&T, ParseRejection> {
         self.0.as_ref().ok_or_else(|| ParseRejection::missing(field))
     }
 }
 
 impl<T: Copy> Lenient<T> {
-    /// The value, which must be there.
     pub(super) fn needed(&self, field: &str) -> Result<T, ParseRejection> {
         self.0.ok_or_else(|| ParseRejection::missing(field))
     }
 }
 
 impl LenientObject<User<'_>> {
-    /// The login; empty for nobody.
+    /// Empty for a deleted user.
     pub(super) fn login(&self) -> &str {
         self.0.as_ref().map_or("", |user| user.login.text())
     }

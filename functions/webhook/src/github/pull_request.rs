@@ -19,18 +19,17 @@ pub(super) fn read(ctx: &ParseContext<'_>, event: &PullRequestEvent<'_>) -> Resu
     let policy = ctx.policies.for_repo(&repo);
     let pull = event.pull_request.needed("pull_request")?;
     let number = pull.number.needed("pull_request.number")?;
-    let (what, occurred_at) = happened(ctx, policy, action, event, pull)?;
+    let (kind, occurred_at) = fact_kind(ctx, policy, action, event, pull)?;
     let managed = is_managed(policy, pull);
-    let begins = managed
+    let creates_record = managed
         && matches!(
-            what,
+            kind,
             FactKind::Opened(_) | FactKind::Reopened(_) | FactKind::Edited(_) | FactKind::HeadMoved { .. }
         );
-    let actor = actor(policy, &what, event, pull);
-    let about = PrSelector::Numbers(vec![number]);
-    let news =
-        WebhookFact { selector: about, id: ctx.event_id(), occurred_at, actor, kind: what, creates_record: begins };
-    Ok(ParsedWebhook { repo, fact: Some(news), commands: Vec::new() })
+    let actor = actor(policy, &kind, event, pull);
+    let selector = PrSelector::Numbers(vec![number]);
+    let fact = WebhookFact { selector, id: ctx.event_id(), occurred_at, actor, kind, creates_record };
+    Ok(ParsedWebhook { repo, fact: Some(fact), commands: Vec::new() })
 }
 
 fn is_managed(policy: &Policy, pull: &PullRequest<'_>) -> bool {
@@ -39,7 +38,7 @@ fn is_managed(policy: &Policy, pull: &PullRequest<'_>) -> bool {
     policy.managed.matches(pull.user.login(), branch, &labels)
 }
 
-fn happened(
+fn fact_kind(
     ctx: &ParseContext<'_>,
     policy: &Policy,
     action: &str,
@@ -121,8 +120,8 @@ fn merge(
 }
 
 /// The actor of the fact: bots and CodeGenie are recognised by login.
-fn actor(policy: &Policy, what: &FactKind, event: &PullRequestEvent<'_>, pull: &PullRequest<'_>) -> Actor {
-    let merged = matches!(what, FactKind::Merged { .. });
+fn actor(policy: &Policy, kind: &FactKind, event: &PullRequestEvent<'_>, pull: &PullRequest<'_>) -> Actor {
+    let merged = matches!(kind, FactKind::Merged { .. });
     let login = if merged { pull.merged_by.login() } else { event.sender.login() };
     if policy.automerge_bot.is(login) {
         Actor::AutomergeBot

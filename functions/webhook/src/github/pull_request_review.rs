@@ -21,7 +21,7 @@ pub(super) fn read(ctx: &ParseContext<'_>, event: &ReviewEvent<'_>) -> Result<Pa
     let pull = event.pull_request.needed("pull_request")?;
     let number = pull.number.needed("pull_request.number")?;
     let submitted_at = review.submitted_at.0.or(pull.updated_at.0);
-    let news = approval(ctx, event, &repo, number)?;
+    let fact = approval(ctx, event, &repo, number)?;
     let commands = match (action, submitted_at) {
         ("submitted", Some(at)) => {
             let post = PostedText {
@@ -38,10 +38,10 @@ pub(super) fn read(ctx: &ParseContext<'_>, event: &ReviewEvent<'_>) -> Result<Pa
         }
         (_, _) => Vec::new(),
     };
-    if news.is_none() && commands.is_empty() {
+    if fact.is_none() && commands.is_empty() {
         return Err(ParseRejection::ignored("neither an approver bot's review nor a command"));
     }
-    Ok(ParsedWebhook { repo, fact: news, commands })
+    Ok(ParsedWebhook { repo, fact, commands })
 }
 
 /// The approver bot's verdict on the reviewed commit.

@@ -19,7 +19,7 @@ pub(super) fn read(ctx: &ParseContext<'_>, event: &PushEvent<'_>) -> Result<Pars
     let pushed_at = event.repository.0.as_ref().and_then(|repository| repository.pushed_at.0);
     let committed_at = || event.head_commit.0.as_ref().and_then(|commit| commit.timestamp.0);
     let occurred_at = pushed_at.or_else(committed_at).ok_or_else(|| ParseRejection::missing("repository.pushed_at"))?;
-    let news = WebhookFact {
+    let fact = WebhookFact {
         selector: PrSelector::Base(branch.to_owned()),
         id: ctx.event_id(),
         occurred_at,
@@ -27,5 +27,5 @@ pub(super) fn read(ctx: &ParseContext<'_>, event: &PushEvent<'_>) -> Result<Pars
         kind: FactKind::BaseMoved { base: branch.to_owned() },
         creates_record: false,
     };
-    Ok(ParsedWebhook { repo, fact: Some(news), commands: Vec::new() })
+    Ok(ParsedWebhook { repo, fact: Some(fact), commands: Vec::new() })
 }

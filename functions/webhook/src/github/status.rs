@@ -21,11 +21,11 @@ pub(super) fn read(ctx: &ParseContext<'_>, event: &StatusEvent<'_>) -> Result<Pa
         .0
         .or(event.updated_at.0)
         .ok_or_else(|| ParseRejection::ignored("the status has no timestamp: left to the next sweep"))?;
-    let about = PrSelector::Head(head.clone());
+    let selector = PrSelector::Head(head.clone());
     if policy.is_policy_context(context) {
         let verdict = mapping::policy_verdict(policy, state, description).ok_or_else(unknown)?;
         let report = mapping::policy_report(verdict, at, description);
-        return Ok(report_on_commit(ctx, repo, about, at, FactKind::Policy { head, report }));
+        return Ok(report_on_commit(ctx, repo, selector, at, FactKind::Policy { head, report }));
     }
     let verdict = mapping::status_verdict(state).ok_or_else(unknown)?;
     let reported = CheckReportSource {
@@ -39,5 +39,5 @@ pub(super) fn read(ctx: &ParseContext<'_>, event: &StatusEvent<'_>) -> Result<Pa
         text: description,
     };
     let check = mapping::check(policy, &reported);
-    Ok(report_on_commit(ctx, repo, about, at, FactKind::Check { head, check }))
+    Ok(report_on_commit(ctx, repo, selector, at, FactKind::Check { head, check }))
 }

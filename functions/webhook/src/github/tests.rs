@@ -18,15 +18,15 @@ fn own() -> BotIdentity {
     BotIdentity { app_id: Some(77), login: Some("suture[bot]".to_owned()) }
 }
 
-fn reading(event: &str, payload: &Value) -> ParseOutcome {
+fn outcome_of(event: &str, payload: &Value) -> ParseOutcome {
     let body = payload.to_string();
     parse_delivery(&GithubDelivery { event, id: "d-1", body: body.as_bytes() }, &Policies::default(), &own())
 }
 
 #[track_caller]
-fn told(event: &str, payload: &Value) -> ParsedWebhook {
-    match reading(event, payload) {
-        ParseOutcome::Parsed(told) => *told,
+fn parsed(event: &str, payload: &Value) -> ParsedWebhook {
+    match outcome_of(event, payload) {
+        ParseOutcome::Parsed(webhook) => *webhook,
         other @ (ParseOutcome::Installed { .. } | ParseOutcome::Ignored(_) | ParseOutcome::Malformed(_)) => {
             panic!("{other:?}")
         }
@@ -34,13 +34,13 @@ fn told(event: &str, payload: &Value) -> ParsedWebhook {
 }
 
 #[track_caller]
-fn news(event: &str, payload: &Value) -> WebhookFact {
-    told(event, payload).fact.unwrap()
+fn fact_of(event: &str, payload: &Value) -> WebhookFact {
+    parsed(event, payload).fact.unwrap()
 }
 
 #[track_caller]
 fn ignored(event: &str, payload: &Value) -> String {
-    match reading(event, payload) {
+    match outcome_of(event, payload) {
         ParseOutcome::Ignored(why) => why,
         other @ (ParseOutcome::Parsed(_) | ParseOutcome::Installed { .. } | ParseOutcome::Malformed(_)) => {
             panic!("{other:?}")
@@ -50,7 +50,7 @@ fn ignored(event: &str, payload: &Value) -> String {
 
 #[track_caller]
 fn malformed(event: &str, payload: &Value) -> String {
-    match reading(event, payload) {
+    match outcome_of(event, payload) {
         ParseOutcome::Malformed(why) => why,
         other @ (ParseOutcome::Parsed(_) | ParseOutcome::Installed { .. } | ParseOutcome::Ignored(_)) => {
             panic!("{other:?}")
@@ -93,13 +93,13 @@ fn pull(action: &str) -> Value {
 
 #[test]
 fn opened_describes_the_pull_request_and_may_create_a_record() {
-    let news = news("pull_request", &pull("opened"));
+    let fact = fact_of("pull_request", &pull("opened"));
     assert_eq!(
-        (news.selector.clone(), news.creates_record, news.actor),
+        (fact.selector.clone(), fact.creates_record, fact.actor),
         (PrSelector::Numbers(vec![42]), true, Actor::Codegenie)
     );
-    assert_eq!(news.occurred_at.to_string(), T0);
-    let fact = news.fact("acme/shop#42".parse().unwrap());
+    assert_eq!(fact.occurred_at.to_string(), T0);
+    let fact = fact.fact("acme/shop#42".parse().unwrap());
     let FactKind::Opened(described) = fact.kind else { panic!() };
     assert_eq!(described.vulnerability_id.as_deref(), Some("CVE-2026-1234"));
     assert_eq!((described.labels, described.size), (vec!["suture/hold".to_owned()], Some(7)));
@@ -111,11 +111,11 @@ fn opened_describes_the_pull_request_and_may_create_a_record() {
 fn pull_request_actions_map_to_facts() {
     let edited = ["edited", "labeled", "unlabeled", "ready_for_review", "converted_to_draft"];
     for action in edited {
-        let news = news("pull_request", &pull(action));
-        assert!(matches!(news.kind, FactKind::Edited(_)) && news.creates_record, "{action}");
-        assert_eq!(news.occurred_at.to_string(), T1);
+        let fact = fact_of("pull_request", &pull(action));
+        assert!(matches!(fact.kind, FactKind::Edited(_)) && fact.creates_record, "{action}");
+        assert_eq!(fact.occurred_at.to_string(), T1);
     }
-    assert!(matches!(news("pull_request", &pull("reopened")).kind, FactKind::Reopened(_)));
+    assert!(matches!(fact_of("pull_request", &pull("reopened")).kind, FactKind::Reopened(_)));
     for action in ["assigned", "review_requested", "locked", "milestoned", "something_new", ""] {
         assert!(ignored("pull_request", &pull(action)).contains(action), "{action}");
     }
@@ -127,12 +127,12 @@ fn pull_request_actions_map_to_facts() {
 }
 
 #[test]
-fn synchronize_tells_own_pushes_from_others() {
+fn synchronize_distinguishes_own_pushes() {
     let push = with(pull("synchronize"), &[("before", json!("c".repeat(40)))]);
-    let FactKind::HeadMoved { before, by_suture, .. } = news("pull_request", &push).kind else { panic!() };
+    let FactKind::HeadMoved { before, by_suture, .. } = fact_of("pull_request", &push).kind else { panic!() };
     assert_eq!((before.unwrap().as_str(), by_suture), ("c".repeat(40).as_str(), false));
     let own_push = with(push, &[("sender.login", json!("Suture[bot]"))]);
-    assert!(matches!(news("pull_request", &own_push).kind, FactKind::HeadMoved { by_suture: true, .. }));
+    assert!(matches!(fact_of("pull_request", &own_push).kind, FactKind::HeadMoved { by_suture: true, .. }));
 }
 
 #[test]
@@ -140,10 +140,10 @@ fn closed_maps_to_merged_or_closed() {
     let at = "2026-03-02T10:00:00Z";
     let closed =
         with(pull("closed"), &[("pull_request.state", json!("closed")), ("pull_request.closed_at", json!(at))]);
-    let news_of = |payload: &Value| news("pull_request", payload);
-    let news = news_of(&closed);
-    assert_eq!(news.kind, FactKind::Closed { by: Some("codegenie[bot]".to_owned()), why: None });
-    assert_eq!((news.occurred_at.to_string().as_str(), news.creates_record), (at, false));
+    let pull_fact = |payload: &Value| fact_of("pull_request", payload);
+    let fact = pull_fact(&closed);
+    assert_eq!(fact.kind, FactKind::Closed { by: Some("codegenie[bot]".to_owned()), why: None });
+    assert_eq!((fact.occurred_at.to_string().as_str(), fact.creates_record), (at, false));
     for (login, by_automerge_bot, actor) in
         [("Automerge-Bot[bot]", true, Actor::AutomergeBot), ("jane", false, Actor::GithubWebhook)]
     {
@@ -155,42 +155,42 @@ fn closed_maps_to_merged_or_closed() {
                 ("pull_request.merged_by", json!({"login": login})),
             ],
         );
-        let news = news_of(&merged);
-        assert_eq!(news.kind, FactKind::Merged { by: Some(login.to_owned()), by_automerge_bot });
-        assert_eq!(news.actor, actor);
+        let fact = pull_fact(&merged);
+        assert_eq!(fact.kind, FactKind::Merged { by: Some(login.to_owned()), by_automerge_bot });
+        assert_eq!(fact.actor, actor);
     }
     // A deleted user, and only `updated_at` is known.
     let deleted_user = with(closed, &[("pull_request.merged", json!(true)), ("pull_request.closed_at", json!(null))]);
-    let news = news_of(&deleted_user);
-    assert_eq!(news.kind, FactKind::Merged { by: None, by_automerge_bot: false });
-    assert_eq!(news.occurred_at.to_string(), T1);
+    let fact = pull_fact(&deleted_user);
+    assert_eq!(fact.kind, FactKind::Merged { by: None, by_automerge_bot: false });
+    assert_eq!(fact.occurred_at.to_string(), T1);
 }
 
 #[test]
 fn unmanaged_pull_request_creates_no_record() {
-    let theirs = with(
+    let unmanaged = with(
         pull("opened"),
         &[("pull_request.user", json!({"login": "jane"})), ("pull_request.head.ref", json!("fix"))],
     );
-    let found = news("pull_request", &theirs);
+    let found = fact_of("pull_request", &unmanaged);
     assert!(!found.creates_record);
-    let labelled = with(theirs, &[("pull_request.labels", json!([{"name": "CodeGenie"}]))]);
-    assert!(news("pull_request", &labelled).creates_record);
+    let labelled = with(unmanaged, &[("pull_request.labels", json!([{"name": "CodeGenie"}]))]);
+    assert!(fact_of("pull_request", &labelled).creates_record);
 }
 
 #[test]
 fn automerge_bot_attempts_map_to_merge_reports() {
     let by_bot = |action| with(pull(action), &[("sender.login", json!("automerge-bot[bot]"))]);
     for action in ["enqueued", "auto_merge_enabled"] {
-        let news = news("pull_request", &by_bot(action));
-        assert!(matches!(&news.kind, FactKind::Merge { report, .. } if !report.failed), "{action}");
-        assert_eq!((news.actor, news.creates_record), (Actor::AutomergeBot, false));
+        let fact = fact_of("pull_request", &by_bot(action));
+        assert!(matches!(&fact.kind, FactKind::Merge { report, .. } if !report.failed), "{action}");
+        assert_eq!((fact.actor, fact.creates_record), (Actor::AutomergeBot, false));
         assert!(ignored("pull_request", &pull(action)).contains("other than Automerge Bot"), "{action}");
     }
     let dequeued = with(pull("dequeued"), &[("reason", json!("CI_FAILURE"))]);
-    let FactKind::Merge { report, .. } = news("pull_request", &dequeued).kind else { panic!() };
+    let FactKind::Merge { report, .. } = fact_of("pull_request", &dequeued).kind else { panic!() };
     assert_eq!((report.failed, report.text.as_str()), (true, "dequeued: CI_FAILURE"));
-    let disabled = news("pull_request", &pull("auto_merge_disabled")).kind;
+    let disabled = fact_of("pull_request", &pull("auto_merge_disabled")).kind;
     assert!(
         matches!(disabled, FactKind::Merge { report, .. } if report.failed && report.text == "auto_merge_disabled")
     );
@@ -241,10 +241,10 @@ fn run(status: &str, conclusion: Value) -> Value {
 
 #[test]
 fn check_run_maps_to_check_report_by_number() {
-    let news = news("check_run", &run("completed", json!("failure")));
+    let fact = fact_of("check_run", &run("completed", json!("failure")));
     // Number 1 belongs to another repository, of which this one is a fork.
-    assert_eq!(news.selector, PrSelector::Numbers(vec![42]));
-    let FactKind::Check { head, check } = news.kind else { panic!() };
+    assert_eq!(fact.selector, PrSelector::Numbers(vec![42]));
+    let FactKind::Check { head, check } = fact.kind else { panic!() };
     assert_eq!((head.as_str(), check.name.as_str(), check.verdict), (HEAD, "Jenkins", CheckVerdict::Failed));
     assert_eq!((check.id, check.at.to_string().as_str()), (Some(9), T1));
     let failure = check.failure.unwrap();
@@ -255,14 +255,14 @@ fn check_run_maps_to_check_report_by_number() {
 fn check_run_of_fork_is_matched_by_commit() {
     for listed in [json!([]), json!(null), json!([{"number": 1, "base": {"repo": {"id": 6}}}])] {
         let fork = with(run("completed", json!("success")), &[("check_run.pull_requests", listed)]);
-        assert_eq!(news("check_run", &fork).selector, PrSelector::Head(HEAD.parse().unwrap()));
+        assert_eq!(fact_of("check_run", &fork).selector, PrSelector::Head(HEAD.parse().unwrap()));
     }
 }
 
 #[test]
 fn check_run_time_falls_back_to_other_timestamps() {
     let at = |changes: &[(&str, Value)]| {
-        news("check_run", &with(run("completed", json!("success")), changes)).occurred_at.to_string()
+        fact_of("check_run", &with(run("completed", json!("success")), changes)).occurred_at.to_string()
     };
     let null = json!(null);
     assert_eq!(at(&[]), T1);
@@ -279,7 +279,7 @@ fn check_run_time_falls_back_to_other_timestamps() {
     assert!(ignored("check_run", &none).contains("no time"));
     // The domain orders equal times by phase.
     let equal = with(run("completed", json!("success")), &[("check_run.completed_at", json!(T0))]);
-    let FactKind::Check { check, .. } = news("check_run", &equal).kind else { panic!() };
+    let FactKind::Check { check, .. } = fact_of("check_run", &equal).kind else { panic!() };
     assert_eq!((check.at, check.verdict), (check.started_at.unwrap(), CheckVerdict::Passed));
 }
 
@@ -293,14 +293,14 @@ fn own_check_run_and_suite_are_ignored() {
         "repository": {"id": 5, "full_name": "acme/shop"}
     });
     assert!(ignored("check_suite", &suite).contains("own suite"));
-    let theirs = with(suite, &[("check_suite.app.id", json!(3))]);
-    assert!(matches!(news("check_suite", &theirs).kind, FactKind::ChecksRequested { .. }));
+    let other_app = with(suite, &[("check_suite.app.id", json!(3))]);
+    assert!(matches!(fact_of("check_suite", &other_app).kind, FactKind::ChecksRequested { .. }));
     // A suite's `completed` may arrive before its last run, so it is ignored.
-    assert!(ignored("check_suite", &with(theirs, &[("action", json!("completed"))])).contains("check_run events"));
+    assert!(ignored("check_suite", &with(other_app, &[("action", json!("completed"))])).contains("check_run events"));
 }
 
 /// A click on a button of Suture's own check run.
-fn press(changes: &[(&str, Value)]) -> Value {
+fn button_click(changes: &[(&str, Value)]) -> Value {
     let base = [
         ("action", json!("requested_action")),
         ("check_run.app.id", json!(77)),
@@ -316,19 +316,19 @@ fn button_of_own_check_run_is_a_command() {
     for (button, command) in
         [("rebuild", "/rebuild"), ("hold", "/hold"), ("resume", "/resume"), ("explain", "/explain")]
     {
-        let ParseOutcome::Parsed(told) =
-            reading("check_run", &press(&[("requested_action.identifier", json!(button))]))
+        let ParseOutcome::Parsed(webhook) =
+            outcome_of("check_run", &button_click(&[("requested_action.identifier", json!(button))]))
         else {
             panic!()
         };
-        let [asked] = &told.commands[..] else { panic!("{told:?}") };
+        let [message] = &webhook.commands[..] else { panic!("{webhook:?}") };
         assert_eq!(
-            (asked.command.name(), asked.source, asked.requested_by.as_str()),
+            (message.command.name(), message.source, message.requested_by.as_str()),
             (command, CommandSource::CheckRun, "danny")
         );
-        assert_eq!((asked.pr().to_string(), told.fact.is_none()), ("acme/shop#42".to_owned(), true));
-        assert_eq!(asked.timestamp.to_string(), T1, "the time of the check run: the same in every redelivery");
-        assert!(asked.command_id.as_str().starts_with("cmd:"), "{}", asked.command_id);
+        assert_eq!((message.pr().to_string(), webhook.fact.is_none()), ("acme/shop#42".to_owned(), true));
+        assert_eq!(message.timestamp.to_string(), T1, "the time of the check run: the same in every redelivery");
+        assert!(message.command_id.as_str().starts_with("cmd:"), "{}", message.command_id);
     }
 }
 
@@ -343,16 +343,16 @@ fn other_buttons_are_ignored() {
         (("sender", json!({"login": "suture[bot]"})), "without a sender"),
         (("sender", json!(null)), "without a sender"),
     ] {
-        let found = ignored("check_run", &press(&[changes]));
+        let found = ignored("check_run", &button_click(&[changes]));
         assert!(found.contains(why), "{found}");
     }
-    assert!(malformed("check_run", &press(&[("requested_action", json!(null))])).contains("requested_action"));
+    assert!(malformed("check_run", &button_click(&[("requested_action", json!(null))])).contains("requested_action"));
     let timeless = [
         ("check_run.completed_at", json!(null)),
         ("check_run.started_at", json!(null)),
         ("check_run.check_suite", json!(null)),
     ];
-    assert!(malformed("check_run", &press(&timeless)).contains("completed_at"));
+    assert!(malformed("check_run", &button_click(&timeless)).contains("completed_at"));
 }
 
 #[test]
@@ -375,7 +375,7 @@ fn status(context: &str, state: &str, description: &str) -> Value {
 
 #[test]
 fn status_maps_to_check_or_policy_report() {
-    let check = news("status", &status("continuous-integration/jenkins/pr-merge", "error", "Build timed out"));
+    let check = fact_of("status", &status("continuous-integration/jenkins/pr-merge", "error", "Build timed out"));
     assert_eq!((check.selector, check.actor), (PrSelector::Head(HEAD.parse().unwrap()), Actor::GithubWebhook));
     let FactKind::Check { check, .. } = check.kind else { panic!() };
     assert_eq!((check.verdict, check.at.to_string().as_str()), (CheckVerdict::Failed, T0));
@@ -386,7 +386,7 @@ fn status_maps_to_check_or_policy_report() {
         ("Branch protection requirements not met", Substatus::BranchProtectionFailure),
         ("Disapproved", Substatus::OtherPolicyFailure),
     ] {
-        let policy = news("status", &status("policy-bot: main", "failure", description));
+        let policy = fact_of("status", &status("policy-bot: main", "failure", description));
         let FactKind::Policy { report, .. } = policy.kind else { panic!() };
         assert_eq!(
             (report.verdict, policy.actor),
@@ -395,7 +395,7 @@ fn status_maps_to_check_or_policy_report() {
         );
     }
     let null_times = with(status("x", "success", ""), &[("created_at", json!(null))]);
-    assert_eq!(news("status", &null_times).occurred_at.to_string(), T1);
+    assert_eq!(fact_of("status", &null_times).occurred_at.to_string(), T1);
 }
 
 fn review(action: &str, state: &str, login: &str, body: &str) -> Value {
@@ -412,22 +412,22 @@ fn review(action: &str, state: &str, login: &str, body: &str) -> Value {
 
 #[test]
 fn approver_bot_review_maps_to_approval() {
-    let approval = |action, state| news("pull_request_review", &review(action, state, "Approver-Bot[bot]", ""));
+    let approval = |action, state| fact_of("pull_request_review", &review(action, state, "Approver-Bot[bot]", ""));
     for (action, state, granted, occurred_at) in [
         ("submitted", "approved", true, T0),
         ("submitted", "APPROVED", true, T0),
         ("submitted", "changes_requested", false, T0),
         ("dismissed", "dismissed", false, T1),
     ] {
-        let news = approval(action, state);
-        let FactKind::Approval { head, approval } = &news.kind else { panic!() };
+        let fact = approval(action, state);
+        let FactKind::Approval { head, approval } = &fact.kind else { panic!() };
         assert_eq!(
             (head.as_str(), approval.granted, approval.at.to_string().as_str()),
             (HEAD, granted, T0),
             "{action}"
         );
-        assert_eq!((approval.by.as_str(), news.actor), ("approver-bot[bot]", Actor::ApproverBot));
-        assert_eq!(news.occurred_at.to_string(), occurred_at);
+        assert_eq!((approval.by.as_str(), fact.actor), ("approver-bot[bot]", Actor::ApproverBot));
+        assert_eq!(fact.occurred_at.to_string(), occurred_at);
     }
     assert!(ignored("pull_request_review", &review("submitted", "approved", "jane", "")).contains("neither"));
     assert!(ignored("pull_request_review", &review("edited", "approved", "approver-bot[bot]", "")).contains("edited"));
@@ -437,11 +437,11 @@ fn approver_bot_review_maps_to_approval() {
 
 #[test]
 fn review_text_may_contain_a_command() {
-    let asked =
-        told("pull_request_review", &review("submitted", "commented", "jane", "Looks stuck.\r\n\r\n/rebuild\r\n"));
-    assert_eq!((asked.fact, asked.commands.len()), (None, 1));
-    assert_eq!(asked.commands[0].command_id.as_str(), "cmd:d-1#1");
-    let both = told("pull_request_review", &review("submitted", "approved", "approver-bot[bot]", "/merge"));
+    let webhook =
+        parsed("pull_request_review", &review("submitted", "commented", "jane", "Looks stuck.\r\n\r\n/rebuild\r\n"));
+    assert_eq!((webhook.fact, webhook.commands.len()), (None, 1));
+    assert_eq!(webhook.commands[0].command_id.as_str(), "cmd:d-1#1");
+    let both = parsed("pull_request_review", &review("submitted", "approved", "approver-bot[bot]", "/merge"));
     assert!(both.fact.is_some() && both.commands[0].command == Command::Merge);
 }
 
@@ -457,14 +457,14 @@ fn comment(body: &str) -> Value {
 
 #[test]
 fn comment_commands_are_parsed_in_order() {
-    let told = told("issue_comment", &comment("/hold until Monday\r\n/rebuild\r\n/holdd"));
-    let asked: Vec<(&str, Command, Option<&str>)> =
-        told.commands.iter().map(|c| (c.command_id.as_str(), c.command, c.args.as_deref())).collect();
-    assert_eq!(asked, [("cmd:d-1#1", Command::Hold, Some("until Monday")), ("cmd:d-1#2", Command::Rebuild, None)]);
-    let first = &told.commands[0];
+    let webhook = parsed("issue_comment", &comment("/hold until Monday\r\n/rebuild\r\n/holdd"));
+    let commands: Vec<(&str, Command, Option<&str>)> =
+        webhook.commands.iter().map(|c| (c.command_id.as_str(), c.command, c.args.as_deref())).collect();
+    assert_eq!(commands, [("cmd:d-1#1", Command::Hold, Some("until Monday")), ("cmd:d-1#2", Command::Rebuild, None)]);
+    let first = &webhook.commands[0];
     assert_eq!((first.pr().to_string().as_str(), first.requested_by.as_str()), ("acme/shop#42", "jane"));
     assert_eq!((first.timestamp.to_string().as_str(), &first.run_id, &first.head_sha), (T0, &None, &None));
-    assert_eq!((told.fact, first.comment.as_deref()), (None, Some("IC_1")));
+    assert_eq!((webhook.fact, first.comment.as_deref()), (None, Some("IC_1")));
 }
 
 #[test]
@@ -489,7 +489,7 @@ fn comments_without_valid_command_are_ignored() {
     }
     // Another App may write a command for its user.
     assert_eq!(
-        told("issue_comment", &with(comment("/rebuild"), &[("comment.performed_via_github_app", json!({"id": 3}))]))
+        parsed("issue_comment", &with(comment("/rebuild"), &[("comment.performed_via_github_app", json!({"id": 3}))]))
             .commands
             .len(),
         1
@@ -502,13 +502,16 @@ fn push_maps_to_base_moved() {
         "ref": "refs/heads/release/1.0", "deleted": false, "head_commit": {"timestamp": T1},
         "repository": {"full_name": "acme/shop", "pushed_at": 1_772_442_000}
     });
-    let moved = news("push", &push);
+    let moved = fact_of("push", &push);
     assert_eq!(
         (moved.selector, moved.occurred_at.to_string().as_str()),
         (PrSelector::Base("release/1.0".to_owned()), T0)
     );
     assert_eq!(moved.kind, FactKind::BaseMoved { base: "release/1.0".to_owned() });
-    assert_eq!(news("push", &with(push.clone(), &[("repository.pushed_at", json!(null))])).occurred_at.to_string(), T1);
+    assert_eq!(
+        fact_of("push", &with(push.clone(), &[("repository.pushed_at", json!(null))])).occurred_at.to_string(),
+        T1
+    );
     for (field, value) in [
         ("ref", json!("refs/tags/v1")),
         ("ref", json!("refs/heads/")),
@@ -544,9 +547,9 @@ fn new_installation_requests_full_reconcile() {
     ] {
         let payload = json!({"action": action, "installation": {"updated_at": T1}});
         let installed = ParseOutcome::Installed { id: EventId::new("d-1"), at: T1.parse().ok() };
-        assert_eq!(reading(event, &payload), installed, "{event} {action}");
+        assert_eq!(outcome_of(event, &payload), installed, "{event} {action}");
         let silent = ParseOutcome::Installed { id: EventId::new("d-1"), at: None };
-        assert_eq!(reading(event, &json!({"action": action})), silent);
+        assert_eq!(outcome_of(event, &json!({"action": action})), silent);
     }
     for action in ["deleted", "suspend", "removed", ""] {
         ignored("installation", &json!({"action": action}));

@@ -27,7 +27,7 @@ use crate::store::{Condition, ConditionFailed, MAX_WRITES, RowWrite, Store, Stor
 
 /// Write conflicts are retried for this long; then the caller defers the fact to the queue.
 const RETRY_FOR: Duration = Duration::from_secs(5);
-/// The longest pause between two attempts.
+/// Longest pause between two attempts.
 const MAX_PAUSE: Duration = Duration::from_millis(500);
 /// Time limit for publishing. It must end before the response, because Lambda then freezes the process; the rest stays in the outbox.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(2);
@@ -61,7 +61,7 @@ pub enum EngineError {
 #[derive(Debug)]
 pub struct Engine<S, O> {
     store: S,
-    outlets: O,
+    publisher: O,
     policies: Policies,
 }
 
@@ -71,15 +71,15 @@ enum Attempt {
     Retry(LoadedRecord),
 }
 
-/// What is known of the record before the next attempt.
+/// The record for the next attempt, if it is loaded.
 enum LoadedRecord {
     NotLoaded,
     Loaded(Option<Box<PullRequest>>),
 }
 
 impl<S: Store, O: Publisher> Engine<S, O> {
-    pub fn new(store: S, outlets: O, policies: Policies) -> Self {
-        Self { store, outlets, policies }
+    pub fn new(store: S, publisher: O, policies: Policies) -> Self {
+        Self { store, publisher, policies }
     }
 
     pub fn store(&self) -> &S {
@@ -87,7 +87,7 @@ impl<S: Store, O: Publisher> Engine<S, O> {
     }
 
     pub fn publisher(&self) -> &O {
-        &self.outlets
+        &self.publisher
     }
 
     pub fn policies(&self) -> &Policies {
@@ -120,7 +120,7 @@ impl<S: Store, O: Publisher> Engine<S, O> {
         now: Timestamp,
     ) -> Result<ApplyResult, EngineError> {
         let policy = self.policies.for_repo(&fact.pr.repo);
-        let give_up_at = Instant::now() + RETRY_FOR;
+        let deadline = Instant::now() + RETRY_FOR;
         let mut tries = 0;
         loop {
             tries += 1;
@@ -130,7 +130,7 @@ impl<S: Store, O: Publisher> Engine<S, O> {
             };
             match self.attempt(policy, record, fact, now).await? {
                 Attempt::Done(applied) => return Ok(ApplyResult { attempts: tries, ..*applied }),
-                Attempt::Retry(_) if Instant::now() >= give_up_at => {
+                Attempt::Retry(_) if Instant::now() >= deadline => {
                     return Err(EngineError::WriteConflict { pr: fact.pr.clone(), tries });
                 }
                 // After the first conflict, retry immediately with the record from the error. After further conflicts there are
@@ -307,7 +307,7 @@ impl<S: Store, O: Publisher> Engine<S, O> {
         }
         let messages: Vec<OutboundMessage> =
             effects.iter().map(|effect| OutboundMessage::from_effect(pr, effect)).collect();
-        let Ok(results) = timeout(PUBLISH_TIMEOUT, self.outlets.publish(&messages)).await else {
+        let Ok(results) = timeout(PUBLISH_TIMEOUT, self.publisher.publish(&messages)).await else {
             warn!(%pr, effects = effects.len(), "publishing timed out; left in outbox");
             return effects.len();
         };

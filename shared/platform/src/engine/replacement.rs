@@ -36,24 +36,26 @@ pub async fn find<S: Store, O: Publisher>(
     let Some(id) = old.vulnerability_id.as_ref().filter(|_| awaits_replacement(old)) else { return Ok(false) };
     // Including closed ones: the replacement may have been merged already.
     let lineage = queries::vulnerability(engine.store(), &old.id.repo, &old.base_branch, id, now).await?.lineage;
-    let Some(fresh) = lineage.into_iter().rfind(|number| *number > old.id.number) else { return Ok(false) };
-    let Some(fresh) = engine.load(&PrId::new(old.id.repo.clone(), fresh), now).await? else { return Ok(false) };
-    Ok(link(engine, &fresh, now).await?.is_some_and(|replaced| replaced == old.id))
+    let Some(number) = lineage.into_iter().rfind(|number| *number > old.id.number) else { return Ok(false) };
+    let Some(replacement) = engine.load(&PrId::new(old.id.repo.clone(), number), now).await? else {
+        return Ok(false);
+    };
+    Ok(link(engine, &replacement, now).await?.is_some_and(|replaced| replaced == old.id))
 }
 
 /// Links a new pull request with the one it replaces, if one awaits a replacement. Returns which.
 pub async fn link<S: Store, O: Publisher>(
     engine: &Engine<S, O>,
-    fresh: &PullRequest,
+    replacement: &PullRequest,
     now: Timestamp,
 ) -> Result<Option<PrId>, EngineError> {
-    let Some(id) = &fresh.vulnerability_id else { return Ok(None) };
-    let repo = &fresh.id.repo;
-    let known = queries::vulnerability(engine.store(), repo, &fresh.base_branch, id, now).await?;
+    let Some(id) = &replacement.vulnerability_id else { return Ok(None) };
+    let repo = &replacement.id.repo;
+    let known = queries::vulnerability(engine.store(), repo, &replacement.base_branch, id, now).await?;
     let before: Vec<PrId> = known
         .lineage
         .iter()
-        .filter(|number| **number != fresh.id.number)
+        .filter(|number| **number != replacement.id.number)
         .map(|number| PrId::new(repo.clone(), *number))
         .collect();
     if before.is_empty() {
@@ -61,18 +63,18 @@ pub async fn link<S: Store, O: Publisher>(
     }
     let records = queries::records(engine.store(), &before, now).await?;
     let Some(old) = records.into_iter().find(awaits_replacement) else { return Ok(None) };
-    tell(engine, &old.id, ReplacementLink::ReplacedBy(fresh.id.number), now).await?;
-    tell(engine, &fresh.id, ReplacementLink::Replaces(old.id.number), now).await?;
+    apply_link(engine, &old.id, ReplacementLink::ReplacedBy(replacement.id.number), now).await?;
+    apply_link(engine, &replacement.id, ReplacementLink::Replaces(old.id.number), now).await?;
     Ok(Some(old.id))
 }
 
 /// Closed by close-and-reopen, and not yet replaced.
 fn awaits_replacement(record: &PullRequest) -> bool {
-    let asked = record.active_run.as_ref().is_some_and(|run| run.strategy == Strategy::CloseAndReopen);
-    asked && record.replaced_by.is_none() && record.state.is_terminal()
+    let close_and_reopen = record.active_run.as_ref().is_some_and(|run| run.strategy == Strategy::CloseAndReopen);
+    close_and_reopen && record.replaced_by.is_none() && record.state.is_terminal()
 }
 
-async fn tell<S: Store, O: Publisher>(
+async fn apply_link<S: Store, O: Publisher>(
     engine: &Engine<S, O>,
     pr: &PrId,
     link: ReplacementLink,

@@ -1,4 +1,4 @@
-//! Where we are installed, whether GitHub still knows us, and the webhook deliveries that failed.
+//! The App's installations, its health check, and its failed webhook deliveries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,12 +14,10 @@ use super::pulls::RawUser;
 use super::rate_limit::RateLimits;
 use crate::transport::ApiError;
 
-/// Where the App is installed.
 pub(super) const INSTALLATIONS: &str = "/app/installations?per_page=100";
-/// Deliveries are read this far, 100 to a page: a busy App has thousands an hour.
-const MOST_DELIVERY_PAGES: usize = 200;
+/// Pages of 100 deliveries; a busy App has thousands per hour.
+const MAX_DELIVERY_PAGES: usize = 200;
 
-/// Where the App is installed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AppInstallation {
     pub id: u64,
@@ -27,30 +25,30 @@ pub struct AppInstallation {
     pub owner: String,
 }
 
-/// The App, as GitHub knows it.
+/// The App's registration on GitHub.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct GitHubApp {
-    /// Its name in addresses; its login is this with `[bot]`.
+    /// The App's name in URLs; its login is `<slug>[bot]`.
     pub slug: String,
-    /// What it may do, by area: `read` or `write`.
+    /// `read` or `write`, by resource.
     #[serde(default)]
     pub permissions: BTreeMap<String, String>,
-    /// The webhook events it gets.
+    /// The subscribed webhook events.
     #[serde(default)]
     pub events: Vec<String>,
 }
 
-/// Where GitHub sends the App's webhooks.
+/// The configuration of the App's webhook.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default)]
 pub struct AppWebhook {
-    /// The address; empty if there is none.
+    /// Empty if not set.
     #[serde(deserialize_with = "empty_if_null")]
     pub url: String,
     /// `json` or `form`.
     #[serde(deserialize_with = "empty_if_null")]
     pub content_type: String,
-    /// Asterisks if there is a secret, which GitHub does not show.
+    /// Asterisks if a secret is set.
     pub secret: Option<String>,
 }
 
@@ -58,26 +56,25 @@ pub(super) fn empty_if_null<'de, D: serde::Deserializer<'de>>(deserializer: D) -
     Ok(Option::<String>::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// Whether GitHub accepts our credentials, and as whom.
+/// The result of a successful health check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CredentialCheck {
-    /// The App, if we are one.
+    /// `None` with a token.
     pub app: Option<GitHubApp>,
-    /// What is left of the limits.
     pub rates: RateLimits,
 }
 
-/// A webhook that we did not take.
+/// A webhook delivery without a successful attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailedDelivery {
-    /// The attempt's id: what is redelivered.
+    /// The id of the attempt, needed to redeliver it.
     pub id: u64,
-    /// The delivery's id, the same in every attempt.
+    /// The id of the delivery, the same for every attempt.
     pub guid: String,
     pub event: String,
-    /// When the last attempt was made.
+    /// The time of the last attempt.
     pub delivered_at: Timestamp,
-    /// What we answered; 0 if we did not.
+    /// The response's status; 0 without a response.
     pub status_code: u16,
 }
 
@@ -89,7 +86,7 @@ pub(super) struct RawInstallation {
 }
 
 impl AppInstallation {
-    /// Nothing while it is suspended.
+    /// `None` if suspended.
     pub(super) fn active(raw: RawInstallation) -> Option<Self> {
         let account = raw.account.filter(|_| raw.suspended_at.is_none())?;
         Some(Self { id: raw.id, owner: account.login })
@@ -114,13 +111,13 @@ struct RawRepository {
 }
 
 impl GitHub {
-    /// Where the App is installed, without those it is suspended for.
+    /// The App's installations, except suspended ones.
     pub async fn installations(&self) -> Result<Vec<AppInstallation>, ApiError> {
         let all: Vec<RawInstallation> = self.read_all(Identity::Own, INSTALLATIONS).await?;
         Ok(all.into_iter().filter_map(AppInstallation::active).collect())
     }
 
-    /// An owner's repositories that we can see, without archived ones.
+    /// The owner's repositories visible to Suture, except archived ones.
     pub async fn repositories(&self, owner: &str) -> Result<Vec<RepoName>, ApiError> {
         let path = if self.is_app() { "/installation/repositories" } else { "/user/repos" };
         let path = format!("{path}?per_page=100");
@@ -129,48 +126,47 @@ impl GitHub {
         Ok(names.filter(|name: &RepoName| name.owner().eq_ignore_ascii_case(owner)).collect())
     }
 
-    /// Whether GitHub accepts our credentials.
+    /// Checks the credentials.
     pub async fn health(&self) -> Result<CredentialCheck, ApiError> {
         let app = if self.is_app() {
             Some(self.read(Identity::Own, "/app").await?)
         } else {
-            // Costs nothing, and still refuses a bad token.
+            // Does not count towards the rate limit, and rejects an invalid token.
             self.read::<serde_json::Value>(Identity::Own, "/rate_limit").await?;
             None
         };
         Ok(CredentialCheck { app, rates: self.rate_limits() })
     }
 
-    /// Where GitHub sends the App's webhooks.
     pub async fn hook(&self) -> Result<AppWebhook, ApiError> {
         self.read(Identity::Own, "/app/hook/config").await
     }
 
-    /// The webhook deliveries since then whose every attempt failed, oldest first, each with its newest attempt.
+    /// The deliveries since `since` of which all attempts failed, oldest first, each with its newest attempt.
     pub async fn failed_deliveries(&self, since: Timestamp) -> Result<Vec<FailedDelivery>, ApiError> {
-        let mut taken = BTreeSet::new();
+        let mut succeeded = BTreeSet::new();
         let mut failed: Vec<FailedDelivery> = Vec::new();
         let mut next = Some("/app/hook/deliveries?per_page=100".to_owned());
-        for _ in 0..MOST_DELIVERY_PAGES {
+        for _ in 0..MAX_DELIVERY_PAGES {
             let Some(path) = next.take() else { break };
             let page: Page<RawDelivery> = self.read(Identity::Own, &path).await?;
             let following = next_page(&page);
-            let reached = page.items.iter().any(|delivery| delivery.delivered_at < since);
+            let reached_since = page.items.iter().any(|delivery| delivery.delivered_at < since);
             for delivery in page.items.into_iter().filter(|delivery| delivery.delivered_at >= since) {
                 if (200..300).contains(&delivery.status_code) {
-                    taken.insert(delivery.guid);
+                    succeeded.insert(delivery.guid);
                 } else if !failed.iter().any(|known| known.guid == delivery.guid) {
                     failed.push(delivery.into());
                 }
             }
-            next = following.filter(|_| !reached);
+            next = following.filter(|_| !reached_since);
         }
-        failed.retain(|delivery| !taken.contains(&delivery.guid));
+        failed.retain(|delivery| !succeeded.contains(&delivery.guid));
         failed.reverse();
         Ok(failed)
     }
 
-    /// Asks for a delivery to be made again.
+    /// Requests the redelivery of an attempt.
     pub async fn redeliver(&self, id: u64) -> Result<(), ApiError> {
         let id = HookDeliveryId(id);
         self.call(Identity::Own, |github| async move { github.apps().webhook().redeliver(id).await }).await

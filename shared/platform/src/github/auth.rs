@@ -1,7 +1,6 @@
-//! Who we are to GitHub: somebody's token, or an App with a JWT of its own and a token per installation. Octocrab signs the JWT
-//! and fetches the tokens. They are kept here and not in octocrab, which signs for each request, whose cache reads the machine's
-//! clock (in the simulation's time each request would fetch a token), and which after a 401 fetches a token for each of several
-//! requests that were refused at once.
+//! Authentication: a token, or an App with a JWT and a token per installation. Octocrab signs the JWT and fetches the tokens; they are
+//! cached here, because octocrab signs a JWT per request, its token cache uses the system clock (with a simulated clock every request
+//! would fetch a token), and after a 401 it fetches one token per rejected request.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,12 +23,12 @@ use super::client::{all_pages, call_error};
 use super::rate_limit::RateLimiter;
 use crate::transport::ApiError;
 
-/// Octocrab's JWTs are valid for nine minutes.
-const JWT_LIFE: SignedDuration = SignedDuration::from_mins(8);
-/// GitHub's installation tokens live for an hour.
-const TOKEN_LIFE: SignedDuration = SignedDuration::from_mins(50);
+/// Shorter than the nine minutes of octocrab's JWTs.
+const JWT_LIFETIME: SignedDuration = SignedDuration::from_mins(8);
+/// Shorter than the hour of GitHub's installation tokens.
+const TOKEN_LIFETIME: SignedDuration = SignedDuration::from_mins(50);
 
-/// What we show GitHub.
+/// Credentials for GitHub.
 #[derive(Debug, Clone)]
 pub enum Credentials {
     Token(SecretString),
@@ -37,7 +36,6 @@ pub enum Credentials {
     App(AppAuth),
 }
 
-/// The App's private key cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("the App's private key is not an RSA key in PEM form: {0}")]
 pub struct InvalidPrivateKey(String);
@@ -47,10 +45,7 @@ impl Credentials {
         Self::Token(SecretString::from(token.trim().to_owned()))
     }
 
-    /// An App. Where a key cannot hold line breaks (an environment variable), `\n` written out stands for one.
-    ///
-    /// # Errors
-    /// When the key is none.
+    /// An App. In the key, the two characters `\n` count as a line break, for environment variables.
     pub fn app(id: u64, private_key_pem: &str) -> Result<Self, InvalidPrivateKey> {
         let pem = private_key_pem.replace("\\n", "\n");
         let key = EncodingKey::from_rsa_pem(pem.as_bytes()).map_err(|error| InvalidPrivateKey(error.to_string()))?;
@@ -58,16 +53,16 @@ impl Credentials {
     }
 }
 
-/// As whom a request is made.
+/// The identity that sends a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Identity<'a> {
     /// The App itself, or the owner of the token.
     Own,
-    /// The App as installed for this owner.
+    /// The App's installation for this owner.
     Installation(&'a str),
 }
 
-/// Octocrab with a token, and when that is renewed.
+/// Octocrab with a token, and the time to renew it.
 type Expiring = (Arc<Octocrab>, Timestamp);
 
 #[derive(Debug, Default)]
@@ -77,14 +72,14 @@ struct Tokens {
     installations: BTreeMap<String, (InstallationId, Option<Expiring>)>,
 }
 
-/// One set of credentials in use.
+/// Octocrab clients for one set of credentials.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) app: Option<AppAuth>,
-    /// Octocrab with somebody's token, or for an App without one.
+    /// With the token; for an App, without credentials.
     base: Arc<Octocrab>,
     limiter: Arc<RateLimiter>,
-    /// Locked while a token is fetched, so that it is fetched once.
+    /// Locked while a token is fetched, so that concurrent requests do not fetch it again.
     tokens: Mutex<Tokens>,
 }
 
@@ -97,9 +92,9 @@ impl Session {
         let limiter = Arc::clone(limiter);
         let headers = [(header::ACCEPT, "application/vnd.github+json"), (header::USER_AGENT, "suture")];
         let headers = headers.map(|(name, value)| (name, HeaderValue::from_static(value)));
-        let below = Arc::clone(&limiter);
+        let service = Arc::clone(&limiter);
         let Ok(base) = OctocrabBuilder::new_empty()
-            .with_service(tower::service_fn(move |request: Request<OctoBody>| Arc::clone(&below).call(request)))
+            .with_service(tower::service_fn(move |request: Request<OctoBody>| Arc::clone(&service).call(request)))
             .with_layer(&ExtraHeadersLayer::new(Arc::new(headers.to_vec())))
             .with_layer(&BaseUriLayer::new(limiter.settings.base_url.clone()))
             .with_auth(auth)
@@ -107,8 +102,8 @@ impl Session {
         Self { app, base: Arc::new(base), limiter, tokens: Mutex::default() }
     }
 
-    /// Calls octocrab as this identity, and again with a new token when GitHub refused the installation's: a 401 did nothing over
-    /// there, so even a write may be sent again.
+    /// Calls octocrab, and retries once with a new token if GitHub rejects the installation's token. After a 401 even a write may be
+    /// retried, because GitHub has done nothing.
     pub(super) async fn call<R, C>(&self, who: Identity<'_>, call: &impl Fn(Arc<Octocrab>) -> C) -> Result<R, ApiError>
     where
         C: Future<Output = octocrab::Result<R>>,
@@ -121,15 +116,15 @@ impl Session {
         result
     }
 
-    /// Octocrab as this identity, but not with the installation's token that GitHub refused. Of several requests that were refused
-    /// with one token, the first fetches the next for all of them.
+    /// Octocrab for this identity, with another token than `refused`. Of several requests rejected with the same token, only the first
+    /// fetches a new one.
     async fn octocrab(&self, who: Identity<'_>, refused: Option<&Arc<Octocrab>>) -> Result<Arc<Octocrab>, ApiError> {
         let Some(app) = &self.app else { return Ok(Arc::clone(&self.base)) };
         let Tokens { app: jwt, installations } = &mut *self.tokens.lock().await;
         let now = self.limiter.clock.now();
         let own = match jwt {
             Some((github, renew_at)) if *renew_at > now => github,
-            Some(_) | None => &mut jwt.insert(self.with_token(app.generate_bearer_token(), JWT_LIFE)?).0,
+            Some(_) | None => &mut jwt.insert(self.with_token(app.generate_bearer_token(), JWT_LIFETIME)?).0,
         };
         let Identity::Installation(owner) = who else { return Ok(Arc::clone(own)) };
         let owner = owner.to_ascii_lowercase();
@@ -149,10 +144,10 @@ impl Session {
         }
         let request = CreateInstallationAccessToken::default();
         let fetched = own.apps().create_installation_access_token(*id, &request).await.map(|fetched| fetched.token);
-        match self.with_token(fetched, TOKEN_LIFE) {
+        match self.with_token(fetched, TOKEN_LIFETIME) {
             Ok(fetched) => Ok(Arc::clone(&token.insert(fetched).0)),
             Err(error) => {
-                // Uninstalled, and perhaps installed again under another id.
+                // Uninstalled; a new installation has another id.
                 if matches!(error, ApiError::NotFound { .. }) {
                     installations.remove(&owner);
                 }
@@ -161,8 +156,8 @@ impl Session {
         }
     }
 
-    fn with_token(&self, token: octocrab::Result<String>, life: SignedDuration) -> Result<Expiring, ApiError> {
+    fn with_token(&self, token: octocrab::Result<String>, lifetime: SignedDuration) -> Result<Expiring, ApiError> {
         let github = token.and_then(|token| self.base.user_access_token(token)).map_err(call_error)?;
-        Ok((Arc::new(github), saturating_after(self.limiter.clock.now(), life)))
+        Ok((Arc::new(github), saturating_after(self.limiter.clock.now(), lifetime)))
     }
 }

@@ -1,4 +1,4 @@
-//! Check runs of our own, and asking for those of others to run again.
+//! Suture's check run, and re-runs of other check runs and workflows.
 
 use domain::event::truncate;
 use domain::id::{PrId, RepoName, Sha};
@@ -12,40 +12,39 @@ use super::client::{GitHub, body, encode_segment};
 use super::pulls::{owner, repo_path};
 use crate::transport::ApiError;
 
-/// GitHub refuses longer texts.
+/// GitHub rejects longer texts.
 const MAX_TEXT: usize = 65_535;
-/// Check runs of one commit are read this far, 100 to a page.
-const MOST_PAGES: usize = 10;
+/// Pages of 100 check runs, per commit.
+const MAX_PAGES: usize = 10;
 
-/// Where a check run of ours stands.
+/// Status and conclusion of Suture's check run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckRunState {
     InProgress,
     Success,
-    /// Grey: says something, blocks nothing.
+    /// Grey; blocks nothing.
     Neutral,
     Failure,
-    /// A person has to do something.
+    /// A user has to act.
     ActionRequired,
 }
 
-/// A check run of ours.
+/// Suture's check run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckRun {
     pub name: String,
     pub head: Sha,
-    /// Our own name for it, by which it is found again.
+    /// Identifies the check run in later lookups.
     pub external_id: String,
     pub state: CheckRunState,
     pub title: String,
-    /// The text, Markdown; cut where GitHub would refuse it.
+    /// Markdown; truncated to GitHub's limit.
     pub summary: String,
-    /// What people can ask for with one click; GitHub shows at most three, and only once it is completed.
+    /// GitHub shows at most three, and only on a completed check run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub buttons: Vec<CheckRunButton>,
-    /// When it was completed, if that is not when GitHub hears of it. A press of a button has no time of its own, and is dated
-    /// by this.
+    /// Default: when GitHub receives it. A click on a button has no timestamp and gets this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed_at: Option<Timestamp>,
 }
@@ -85,8 +84,7 @@ struct CheckRunOutput<'a> {
 }
 
 impl CheckRunState {
-    /// As GitHub has it: status and conclusion.
-    fn words(self) -> (&'static str, Option<&'static str>) {
+    fn status_and_conclusion(self) -> (&'static str, Option<&'static str>) {
         match self {
             Self::InProgress => ("in_progress", None),
             Self::Success => ("completed", Some("success")),
@@ -97,23 +95,21 @@ impl CheckRunState {
     }
 }
 
-/// How the names begin that Suture gives its own check runs.
-const OWN: &str = "suture:";
+/// Prefix of `external_id` of Suture's check runs.
+const EXTERNAL_ID_PREFIX: &str = "suture:";
 
-/// The pull request whose living check run has this name; nothing if the name is not one of ours.
-#[must_use]
+/// The pull request of Suture's check run with this external id; `None` for other check runs.
 pub fn pr_of_check_run(external_id: &str) -> Option<PrId> {
-    external_id.strip_prefix(OWN)?.parse().ok()
+    external_id.strip_prefix(EXTERNAL_ID_PREFIX)?.parse().ok()
 }
 
 impl CheckRun {
-    /// The living check run of a pull request, on this head.
-    #[must_use]
+    /// The check run of a pull request on this head.
     pub fn of(pr: &PrId, head: &Sha, text: &CheckRunText) -> Self {
         Self {
             name: CHECK_RUN_NAME.to_owned(),
             head: head.clone(),
-            external_id: format!("{OWN}{pr}"),
+            external_id: format!("{EXTERNAL_ID_PREFIX}{pr}"),
             state: match text.mood {
                 CheckConclusion::Quiet => CheckRunState::Neutral,
                 CheckConclusion::Person => CheckRunState::ActionRequired,
@@ -126,18 +122,17 @@ impl CheckRun {
         }
     }
 
-    /// Whether this is what a check run shows already.
-    #[must_use]
-    pub fn matches(&self, seen: &ExistingCheckRun) -> bool {
-        let (status, conclusion) = self.state.words();
-        seen.status == status
-            && seen.conclusion.as_deref() == conclusion
-            && seen.title == self.title
-            && seen.summary == truncate(&self.summary, MAX_TEXT)
+    /// Whether the existing check run has the same content.
+    pub fn matches(&self, existing: &ExistingCheckRun) -> bool {
+        let (status, conclusion) = self.state.status_and_conclusion();
+        existing.status == status
+            && existing.conclusion.as_deref() == conclusion
+            && existing.title == self.title
+            && existing.summary == truncate(&self.summary, MAX_TEXT)
     }
 
     fn body(&self, with_head: bool) -> CheckRunBody<'_> {
-        let (status, conclusion) = self.state.words();
+        let (status, conclusion) = self.state.status_and_conclusion();
         CheckRunBody {
             name: &self.name,
             head_sha: with_head.then(|| self.head.as_str()),
@@ -156,13 +151,13 @@ impl CheckRun {
 pub struct ExistingCheckRun {
     pub id: u64,
     pub name: String,
-    /// Its maker's own name for it; Jenkins: `job/path#build`.
+    /// Set by the App that created it; Jenkins uses `job/path#build`.
     pub external_id: String,
     /// `queued`, `in_progress`, `completed`, …
     pub status: String,
-    /// `success`, `failure`, …; none while it is not completed.
+    /// `success`, `failure`, …; `None` until completed.
     pub conclusion: Option<String>,
-    /// The App that made it.
+    /// The slug of the App that created it.
     pub app: String,
     pub title: String,
     pub summary: String,
@@ -215,35 +210,35 @@ impl From<RawCheckRun> for ExistingCheckRun {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct WorkflowRun {
     pub id: u64,
-    /// Which attempt it is.
+    /// Attempt number, from 1.
     #[serde(default)]
     pub run_attempt: u32,
-    /// When this attempt began.
+    /// When this attempt started.
     pub run_started_at: Option<Timestamp>,
-    /// `success`, `failure`, …; none while it is not completed.
+    /// `success`, `failure`, …; `None` until completed.
     pub conclusion: Option<String>,
 }
 
 impl GitHub {
-    /// Creates a check run and answers its id.
+    /// Creates a check run and returns its id.
     pub async fn create_check_run(&self, repo: &RepoName, run: &CheckRun) -> Result<u64, ApiError> {
         let path = repo_path(repo, "check-runs");
         let response = self.write(owner(repo), Method::POST, &path, Some(&run.body(true))).await?;
         Ok(body::<CreatedCheckRun>(response).await?.id)
     }
 
-    /// Changes a check run. Its commit stays what it was.
+    /// Updates a check run; its commit cannot be changed.
     pub async fn update_check_run(&self, repo: &RepoName, id: u64, run: &CheckRun) -> Result<(), ApiError> {
         let path = repo_path(repo, &format!("check-runs/{id}"));
         self.write(owner(repo), Method::PATCH, &path, Some(&run.body(false))).await.map(drop)
     }
 
-    /// The newest check runs of a commit, by whomever.
+    /// The newest check runs of a commit, of all Apps.
     pub async fn check_runs(&self, repo: &RepoName, head: &Sha) -> Result<Vec<ExistingCheckRun>, ApiError> {
         self.list_check_runs(repo, head, "").await
     }
 
-    /// Page by page: octocrab's `Page` knows no list of this name.
+    // Octocrab's `Page` does not support lists named `check_runs`.
     async fn list_check_runs(
         &self,
         repo: &RepoName,
@@ -256,7 +251,7 @@ impl GitHub {
             check_runs: Vec<ExistingCheckRun>,
         }
         let mut all = Vec::new();
-        for page in 1..=MOST_PAGES {
+        for page in 1..=MAX_PAGES {
             let path = repo_path(repo, &format!("commits/{head}/check-runs?{filter}per_page=100&page={page}"));
             let list: CheckRunList = self.read(owner(repo), &path).await?;
             let last = list.check_runs.len() < 100;
@@ -268,17 +263,17 @@ impl GitHub {
         Ok(all)
     }
 
-    /// The newest check run of ours under this name on its commit: the probe before one is created.
+    /// The newest check run with this name and external id on the commit; the probe before creating one.
     pub async fn find_check_run(&self, repo: &RepoName, run: &CheckRun) -> Result<Option<ExistingCheckRun>, ApiError> {
-        // All of them: two pull requests may share a head, and the newest of a name would hide the other's.
+        // `filter=all`, because two pull requests may have the same head, and `latest` would return only one of them.
         let filter = format!("check_name={}&filter=all&", encode_segment(&run.name));
         let runs = self.list_check_runs(repo, &run.head, &filter).await?;
-        Ok(runs.into_iter().filter(|seen| seen.external_id == run.external_id).max_by_key(|seen| seen.id))
+        Ok(runs.into_iter().filter(|found| found.external_id == run.external_id).max_by_key(|found| found.id))
     }
 
-    /// Asks for a check run to run again. Only its maker hears it.
+    /// Requests a re-run of a check run; GitHub notifies only the App that created it.
     pub async fn rerequest_check_run(&self, repo: &RepoName, id: u64) -> Result<(), ApiError> {
-        // Octocrab's own call would send a body that GitHub does not describe.
+        // Octocrab's own method sends an undocumented body.
         let path = repo_path(repo, &format!("check-runs/{id}/rerequest"));
         self.write(owner(repo), Method::POST, &path, None::<&()>).await.map(drop)
     }
@@ -289,7 +284,6 @@ impl GitHub {
         self.read_all(owner(repo), &path).await
     }
 
-    /// Runs the failed jobs of a workflow run again.
     pub async fn rerun_failed_jobs(&self, repo: &RepoName, run: u64) -> Result<(), ApiError> {
         let (owner_name, name, run) = (repo.owner(), repo.name(), RunId(run));
         self.call(owner(repo), |github| async move { github.workflows(owner_name, name).rerun_failed_jobs(run).await })

@@ -1,6 +1,5 @@
-//! The GitHub client: octocrab over the service in `limits`, as one of the identities in `auth`. Octocrab's typed endpoints are used
-//! where they send and need no more than we do. Most of its models require fields that we do not read and that GitHub
-//! Enterprise or an old payload may lack, so the modules beside this one have small types of their own.
+//! The client: octocrab over the service in `rate_limit`, with the identities in `auth`. Most of octocrab's models require fields that
+//! Suture does not read and that GitHub Enterprise may not send, so the modules beside this one have their own small types.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,22 +20,21 @@ use crate::clock::Clock;
 use crate::secrets::SecretRefresher;
 use crate::transport::{ApiError, Transport, error_chain};
 
-/// Lists are read this far, 100 to a page.
+/// Pages of 100 entries, per list.
 const MAX_PAGES: usize = 50;
-/// What needs no `%XX` in a path or query.
-const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+/// The characters that are percent-encoded in a path or query.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// How the client behaves. The defaults are for production.
+/// Settings of the client. The defaults are for production.
 #[derive(Debug, Clone)]
 pub struct GitHubSettings {
     pub base_url: Uri,
-    /// Longest time one REST call may take.
+    /// The timeout of one REST call.
     pub call_limit: Duration,
-    /// How often a read is repeated when it fails for a reason that may pass.
+    /// Retries of a read after a transient error.
     pub repeats: usize,
-    /// Requests under way at a time.
     pub concurrency: usize,
-    /// The pauses before asking again whether a pull request can be merged.
+    /// Pauses between polls of a pull request's mergeability.
     pub mergeable_pauses: Vec<Duration>,
 }
 
@@ -60,11 +58,10 @@ pub struct GitHub {
     renewal: Option<SecretRefresher<Credentials>>,
 }
 
-/// A response as octocrab has it.
 pub(super) type OctocrabResponse = Response<BoxBody<Bytes, octocrab::Error>>;
 
 impl GitHub {
-    /// A client over any transport, in any time. Must be called where Tokio runs.
+    /// With any transport and clock. Must be called within a Tokio runtime.
     pub fn with_service(
         credentials: &Credentials,
         settings: GitHubSettings,
@@ -76,12 +73,12 @@ impl GitHub {
         Self { limiter, session, renewal: None }
     }
 
-    /// Uses these credentials from now on.
+    /// Replaces the credentials after a rotation.
     pub fn use_credentials(&self, credentials: &Credentials) {
         self.session.send_replace(Arc::new(Session::new(credentials, &self.limiter)));
     }
 
-    /// This client, and its clones, ask there for other credentials when GitHub refuses ours.
+    /// Sets where this client and its clones get new credentials when GitHub rejects the current ones.
     pub fn set_credential_refresh(&mut self, renewal: SecretRefresher<Credentials>) {
         self.renewal = Some(renewal);
     }
@@ -90,27 +87,27 @@ impl GitHub {
         Arc::clone(&self.session.borrow())
     }
 
-    /// Whether we are an App; a person's token cannot see webhook deliveries, nor installations.
+    /// Whether the credentials are an App's; a token has no access to webhook deliveries and installations.
     pub fn is_app(&self) -> bool {
         self.session().app.is_some()
     }
 
-    /// GitHub's last word on its hourly rate limits.
+    /// The hourly rate limits, from the last response.
     pub fn rate_limits(&self) -> RateLimits {
         self.limiter.state().rates
     }
 
-    /// The time before which nothing may be asked, if there is one: for the row all functions share.
+    /// The end of the current rate limit, for the row that all functions share.
     pub fn not_before(&self) -> Option<Timestamp> {
         self.limiter.not_before()
     }
 
-    /// Sends nothing before this time: another function met a rate limit.
+    /// Pauses all requests until this time, because another function reached a rate limit.
     pub fn set_not_before(&self, until: Timestamp) {
         self.limiter.hold(until);
     }
 
-    /// Calls octocrab as this identity, and again when that was refused and there are other credentials by now.
+    /// Calls octocrab, and retries once with refreshed credentials if GitHub rejects the current ones.
     pub(super) async fn call<R, C>(&self, who: Identity<'_>, call: impl Fn(Arc<Octocrab>) -> C) -> Result<R, ApiError>
     where
         C: Future<Output = octocrab::Result<R>>,
@@ -125,7 +122,7 @@ impl GitHub {
         {
             self.use_credentials(&credentials);
         }
-        // Another task may have renewed them before us.
+        // A concurrent task may have refreshed them.
         let renewed = self.session();
         if Arc::ptr_eq(&session, &renewed) { result } else { renewed.call(who, &call).await }
     }
@@ -142,7 +139,7 @@ impl GitHub {
         self.call(who, |github| async move { all_pages(&github, path).await }).await
     }
 
-    /// Changes something. Never repeated: the caller has a probe.
+    /// Sends a write, without retries; callers probe before they retry.
     pub(super) async fn write<B: Serialize + ?Sized>(
         &self,
         who: Identity<'_>,
@@ -169,26 +166,25 @@ pub(super) async fn all_pages<T: DeserializeOwned>(github: &Octocrab, path: &str
     Ok(all)
 }
 
-/// The path of the next page. Without its host, to which octocrab would show no token if it is not `api.github.com`.
+/// The path of the next page, without the host: octocrab sends its token only to `api.github.com`.
 pub(super) fn next_page<T>(page: &Page<T>) -> Option<String> {
     Some(page.next.as_ref()?.path_and_query()?.to_string())
 }
 
-/// The body of a response.
-pub(super) async fn body<R: FromResponse>(reply: OctocrabResponse) -> Result<R, ApiError> {
-    R::from_response(reply).await.map_err(call_error)
+pub(super) async fn body<R: FromResponse>(response: OctocrabResponse) -> Result<R, ApiError> {
+    R::from_response(response).await.map_err(call_error)
 }
 
-/// What an error of octocrab means: usually it only carries one of our own service's.
+/// Maps an octocrab error; usually it wraps an [`ApiError`] of the service in `rate_limit`.
 pub(super) fn call_error(error: octocrab::Error) -> ApiError {
     use octocrab::Error::{Http, JWT, Service, Uri, UriParse};
     let why = error_chain(&error);
     if let Service { source, .. } = error {
-        // Anything else is octocrab's queue, closed: nothing was sent.
+        // Any other source means that octocrab's queue is closed and nothing was sent.
         let closed = ApiError::Unavailable { why, may_have_happened: false };
         source.downcast().map_or(closed, |error| *error)
     } else if matches!(error, JWT { .. }) {
-        ApiError::Unauthorized { message: format!("the App's key cannot sign: {why}") }
+        ApiError::Unauthorized { message: format!("cannot sign with the App's private key: {why}") }
     } else if matches!(error, Http { .. } | Uri { .. } | UriParse { .. }) {
         ApiError::Refused { status: 0, message: why }
     } else {
@@ -196,7 +192,7 @@ pub(super) fn call_error(error: octocrab::Error) -> ApiError {
     }
 }
 
-/// A name as one segment of a path or one value of a query.
+/// Encodes a path segment or a query value.
 pub(super) fn encode_segment(name: &str) -> String {
-    utf8_percent_encode(name, UNRESERVED).to_string()
+    utf8_percent_encode(name, ENCODED).to_string()
 }

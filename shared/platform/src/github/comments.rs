@@ -1,4 +1,4 @@
-//! What we say on a pull request: comments with a hidden marker, by which they are found again; reactions; labels.
+//! Comments with a hidden marker for later lookups, reactions and labels.
 
 use domain::id::{PrId, RepoName};
 use http::Method;
@@ -12,21 +12,21 @@ use super::graphql::ADD_REACTION;
 use super::pulls::{issue_path, owner};
 use crate::transport::ApiError;
 
-/// Comments are read this far, 100 to a page: beyond that a marker counts as absent.
-const MOST_PAGES: usize = 30;
+/// Pages of 100 comments searched for a marker.
+const MAX_PAGES: usize = 30;
 
 /// A comment on a pull request.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct PostedComment {
     pub id: u64,
-    /// Its node id, for GraphQL.
+    /// For GraphQL.
     pub node_id: String,
-    /// What it says, markers included.
+    /// Includes the markers.
     #[serde(default, deserialize_with = "empty_if_null")]
     pub body: String,
 }
 
-/// How we answer a command without words.
+/// The reaction to a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Reaction {
@@ -41,13 +41,13 @@ struct CommentBody<'a> {
 }
 
 impl GitHub {
-    /// Writes a comment. The body should carry a marker that [`Self::find_comment`] can ask for before a repeat.
+    /// Posts a comment. The body should contain a marker, so that [`Self::find_comment`] finds it before a retry.
     pub async fn comment(&self, pr: &PrId, body: &str) -> Result<(), ApiError> {
         let path = issue_path(pr, "/comments");
         self.write(owner(&pr.repo), Method::POST, &path, Some(&CommentBody { body })).await.map(drop)
     }
 
-    /// The first comment that carries this marker, among those changed since then.
+    /// The first comment with this marker, among those updated since `since`.
     pub async fn find_comment(
         &self,
         pr: &PrId,
@@ -56,7 +56,7 @@ impl GitHub {
     ) -> Result<Option<PostedComment>, ApiError> {
         let since = since.map(|at| format!("&since={}", encode_segment(&format!("{at:.0}")))).unwrap_or_default();
         let mut next = Some(issue_path(pr, &format!("/comments?per_page=100{since}")));
-        for _ in 0..MOST_PAGES {
+        for _ in 0..MAX_PAGES {
             let Some(path) = next.take() else { break };
             let page: Page<PostedComment> = self.read(owner(&pr.repo), &path).await?;
             next = next_page(&page);
@@ -67,7 +67,7 @@ impl GitHub {
         Ok(None)
     }
 
-    /// Reacts to a comment or a review, named by its node id. Reacting twice is reacting once.
+    /// Reacts to the comment or review with this node id. Idempotent.
     pub async fn react(&self, repo: &RepoName, subject: &str, reaction: Reaction) -> Result<(), ApiError> {
         #[derive(Serialize)]
         struct ReactionVariables<'a> {
@@ -83,7 +83,6 @@ impl GitHub {
         self.mutate::<serde_json::Value>(owner(repo), ADD_REACTION, variables).await.map(drop)
     }
 
-    /// Adds labels.
     pub async fn add_labels(&self, pr: &PrId, labels: &[&str]) -> Result<(), ApiError> {
         #[derive(Serialize)]
         struct LabelsBody<'a> {
@@ -93,7 +92,7 @@ impl GitHub {
         self.write(owner(&pr.repo), Method::POST, &path, Some(&LabelsBody { labels })).await.map(drop)
     }
 
-    /// Takes a label away. Whether it was there.
+    /// Removes a label. Returns whether the pull request had it.
     pub async fn remove_label(&self, pr: &PrId, label: &str) -> Result<bool, ApiError> {
         let path = issue_path(pr, &format!("/labels/{}", encode_segment(label)));
         match self.write(owner(&pr.repo), Method::DELETE, &path, None::<&()>).await {

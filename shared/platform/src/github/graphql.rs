@@ -1,6 +1,6 @@
-//! GraphQL as GitHub speaks it: 200 with errors, and partial data with nulls. Octocrab's own call throws the data away when
-//! there are errors, so answers are read here. The documents are static files in `queries/` but for one, held against
-//! GitHub's published schema by a test.
+//! GraphQL requests. GitHub returns errors with status 200, possibly beside partial data with nulls; octocrab's own method drops the
+//! data if there are errors, so responses are decoded here. The documents are in `queries/`, except `comparisons`; a test validates
+//! them against GitHub's published schema.
 
 use http::{Method, Request};
 use serde::de::DeserializeOwned;
@@ -12,11 +12,10 @@ use super::client::{GitHub, body};
 use super::rate_limit::Query;
 use crate::transport::ApiError;
 
-/// Pull requests with everything a snapshot needs.
 pub(super) const PULL_REQUESTS: &str = include_str!("queries/pull_requests.graphql");
 /// Further contexts of one pull request, and which of them are required.
 pub(super) const CONTEXTS: &str = include_str!("queries/contexts.graphql");
-/// Whether pull requests can be merged, asked again.
+/// Polls the mergeability of pull requests.
 pub(super) const MERGEABLE: &str = include_str!("queries/mergeable.graphql");
 /// The open pull requests of a repository.
 pub(super) const OPEN_PULL_REQUESTS: &str = include_str!("queries/open_pull_requests.graphql");
@@ -24,9 +23,8 @@ pub(super) const OPEN_PULL_REQUESTS: &str = include_str!("queries/open_pull_requ
 pub(super) const ADD_REACTION: &str = include_str!("queries/add_reaction.graphql");
 pub(super) const PIN_ISSUE: &str = include_str!("queries/pin_issue.graphql");
 
-/// Compares so many heads `h0`, `h1`, … with one base. The only document that is made and not written: `compare` cannot vary over
-/// a list. It costs one point, however many they are.
-#[must_use]
+/// A document that compares the heads `h0`, `h1`, … with one base. Generated, because `compare` takes a single head. It costs one point
+/// for any number of heads.
 pub fn comparisons(heads: usize) -> String {
     use std::fmt::Write as _;
     let mut document = "query Comparisons($owner: String!, $name: String!, $base: String!".to_owned();
@@ -41,7 +39,6 @@ pub fn comparisons(heads: usize) -> String {
     document
 }
 
-/// What GraphQL complains about.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct GraphqlError {
     pub(super) message: String,
@@ -49,21 +46,21 @@ pub(super) struct GraphqlError {
     pub(super) kind: Option<String>,
     #[serde(default)]
     pub(super) path: Vec<Value>,
-    /// There if the question itself was wrong.
+    /// Set if the query is invalid.
     #[serde(default)]
     extensions: Option<Value>,
 }
 
-/// An answer, whole or in part.
+/// Data, errors, or both.
 #[derive(Debug, Deserialize)]
 pub(super) struct GraphqlResponse<T> {
-    #[serde(default = "nothing")]
+    #[serde(default = "none")]
     pub(super) data: Option<T>,
     #[serde(default)]
     pub(super) errors: Vec<GraphqlError>,
 }
 
-fn nothing<T>() -> Option<T> {
+fn none<T>() -> Option<T> {
     None
 }
 
@@ -74,8 +71,8 @@ struct GraphqlRequest<'a, V> {
 }
 
 impl GitHub {
-    /// Asks a query, and again if `repeat` and the failure may pass. Errors beside data are the caller's to judge; errors
-    /// without data are ours.
+    /// Sends a query; with `repeat`, it is retried after transient errors. Errors without data fail the call; errors beside data are left
+    /// to the caller.
     pub(super) async fn query<T: DeserializeOwned>(
         &self,
         who: Identity<'_>,
@@ -83,25 +80,25 @@ impl GitHub {
         variables: impl Serialize,
         repeat: bool,
     ) -> Result<GraphqlResponse<T>, ApiError> {
-        let question = GraphqlRequest { query: document, variables };
-        let reply = self.call(who, |github| {
+        let payload = GraphqlRequest { query: document, variables };
+        let response = self.call(who, |github| {
             let builder = Request::builder().method(Method::POST).uri("/graphql").extension(Query { repeat });
-            let request = github.build_request(builder, Some(&question));
+            let request = github.build_request(builder, Some(&payload));
             async move { github.execute(request?).await }
         });
-        self.judge(body(reply.await?).await?, false)
+        self.check_errors(body(response.await?).await?, false)
     }
 
-    /// Asks for a change, once.
+    /// Sends a mutation, without retries.
     pub(super) async fn mutate<T: DeserializeOwned>(
         &self,
         who: Identity<'_>,
         document: &str,
         variables: impl Serialize,
     ) -> Result<T, ApiError> {
-        let question = GraphqlRequest { query: document, variables };
-        let reply = self.write(who, Method::POST, "/graphql", Some(&question)).await?;
-        let graph: GraphqlResponse<T> = self.judge(body(reply).await?, true)?;
+        let payload = GraphqlRequest { query: document, variables };
+        let response = self.write(who, Method::POST, "/graphql", Some(&payload)).await?;
+        let graph: GraphqlResponse<T> = self.check_errors(body(response).await?, true)?;
         match (graph.data, graph.errors.first()) {
             (Some(data), None) => Ok(data),
             (_, Some(error)) => Err(refused(error)),
@@ -109,7 +106,7 @@ impl GitHub {
         }
     }
 
-    fn judge<T>(&self, graph: GraphqlResponse<T>, writes: bool) -> Result<GraphqlResponse<T>, ApiError> {
+    fn check_errors<T>(&self, graph: GraphqlResponse<T>, writes: bool) -> Result<GraphqlResponse<T>, ApiError> {
         if graph.errors.iter().any(|error| error.kind.as_deref() == Some("RATE_LIMITED")) {
             let soon = self.limiter.clock.now().saturating_add(jiff::SignedDuration::from_mins(1));
             let reset =
@@ -119,7 +116,7 @@ impl GitHub {
             return Err(ApiError::RateLimited { until });
         }
         match (&graph.data, graph.errors.first()) {
-            // GitHub's way of saying that it took too long, or broke: neither a type nor what is wrong with the question.
+            // Without a type and extensions the error is a timeout or an internal error.
             (None, Some(error)) if error.kind.is_none() && error.extensions.is_none() => {
                 Err(ApiError::Unavailable { why: error.message.clone(), may_have_happened: writes })
             }

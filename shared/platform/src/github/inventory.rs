@@ -1,4 +1,4 @@
-//! The open pull requests of a repository: how the sweep finds those whose `opened` never arrived.
+//! Lists the open pull requests of a repository, so that the sweep finds those whose `opened` webhook was lost.
 
 use domain::event::PullRequestDetails;
 use domain::id::{PrId, RepoName};
@@ -13,25 +13,21 @@ use super::pulls::owner;
 use super::snapshots::{Actor, Label, List, top_of};
 use crate::transport::ApiError;
 
-/// Pages of 100. A repository with more open pull requests than this is read in part.
-const MOST_PAGES: usize = 50;
+/// Pages of 100 pull requests; further ones are not listed.
+const MAX_PAGES: usize = 50;
 
-/// An open pull request, as far as it takes to adopt it.
+/// An open pull request, with the fields needed to adopt it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenPullRequest {
     pub id: PrId,
     pub author: String,
-    /// When it last changed.
     pub updated_at: Timestamp,
-    /// All its labels; `described` has only those that mean something.
+    /// All labels; `described` has only those that Suture uses.
     pub labels: Vec<String>,
-    /// How it is described.
     pub described: PullRequestDetails,
 }
 
 impl OpenPullRequest {
-    /// Whether it is one of ours.
-    #[must_use]
     pub fn is_managed(&self, policy: &Policy) -> bool {
         policy.managed.matches(&self.author, &self.described.branch, &self.labels)
     }
@@ -75,17 +71,16 @@ struct InventoryPage<'a> {
 }
 
 impl GitHub {
-    /// The open pull requests of a repository, oldest first. Those GitHub could not show are left out: the next inventory
-    /// finds them.
+    /// The open pull requests of a repository, oldest first. Undecodable ones are skipped; the next inventory retries them.
     pub async fn open_pulls(&self, repo: &RepoName, policy: &Policy) -> Result<Vec<OpenPullRequest>, ApiError> {
         let mut listed = Vec::new();
         let mut after: Option<String> = None;
-        for _ in 0..MOST_PAGES {
+        for _ in 0..MAX_PAGES {
             let page = InventoryPage { owner: repo.owner(), name: repo.name(), after: after.as_deref() };
             let graph: GraphqlResponse<InventoryResponse> =
                 self.query(owner(repo), OPEN_PULL_REQUESTS, page, true).await?;
-            let gone = || ApiError::NotFound { message: format!("GitHub shows no repository `{repo}`") };
-            let pulls = graph.data.and_then(|data| data.repository).ok_or_else(gone)?.pull_requests;
+            let not_found = || ApiError::NotFound { message: format!("repository `{repo}`") };
+            let pulls = graph.data.and_then(|data| data.repository).ok_or_else(not_found)?.pull_requests;
             listed.extend(pulls.iter().filter_map(|pull| list(repo, pull, policy)));
             after = pulls.page_info.end_cursor.filter(|_| pulls.page_info.has_next_page);
             if after.is_none() {

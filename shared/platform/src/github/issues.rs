@@ -1,4 +1,4 @@
-//! Issues: our own (the status and the post_merge_health issue), and those of the backlog.
+//! Issues: the status and post-merge health issues that Suture owns, and those of the backlog.
 
 use domain::id::{PrId, RepoName};
 use http::Method;
@@ -14,24 +14,21 @@ use crate::transport::ApiError;
 #[serde(from = "RawIssue")]
 pub struct GitHubIssue {
     pub number: u64,
-    /// Its node id, for GraphQL.
+    /// For GraphQL.
     pub node_id: String,
     /// `open` or `closed`.
     pub state: String,
     pub title: String,
     pub body: String,
     pub labels: Vec<String>,
-    /// Whether somebody is assigned.
+    /// Whether the issue has an assignee.
     pub assigned: bool,
-    /// When it was written.
     pub created_at: Option<Timestamp>,
-    /// Whether it is a pull request, which GitHub lists among the issues.
+    /// GitHub lists pull requests among the issues.
     pub is_pull: bool,
 }
 
 impl GitHubIssue {
-    /// Whether it is open.
-    #[must_use]
     pub fn is_open(&self) -> bool {
         self.state == "open"
     }
@@ -54,19 +51,19 @@ struct RawIssue {
     pull_request: Option<serde_json::Value>,
 }
 
-/// GitHub writes a label either way.
+/// GitHub sends a name or an object.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum RawLabel {
     Name(String),
-    Whole { name: Option<String> },
+    Object { name: Option<String> },
 }
 
 impl From<RawIssue> for GitHubIssue {
     fn from(raw: RawIssue) -> Self {
         let name = |label: RawLabel| match label {
             RawLabel::Name(name) => Some(name),
-            RawLabel::Whole { name } => name,
+            RawLabel::Object { name } => name,
         };
         Self {
             number: raw.number,
@@ -82,7 +79,7 @@ impl From<RawIssue> for GitHubIssue {
     }
 }
 
-/// What to change about an issue; what is `None` stays.
+/// A change of an issue; `None` leaves a field unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct IssueChange {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -92,19 +89,17 @@ pub struct IssueChange {
     /// `open` or `closed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
-    /// Why it is closed: `completed` or `not_planned`.
+    /// `completed` or `not_planned`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state_reason: Option<String>,
 }
 
 impl GitHub {
-    /// An issue.
     pub async fn issue(&self, repo: &RepoName, number: u64) -> Result<GitHubIssue, ApiError> {
         self.read(owner(repo), &issue_path(&PrId::new(repo.clone(), number), "")).await
     }
 
-    /// The issues with this label, the newest first; also the closed ones, if it is asked for: the probe before one is created.
-    /// Pull requests are not among them.
+    /// The issues with this label, newest first, without pull requests. With `closed_too` it is the probe before creating an issue.
     pub async fn issues_labelled(
         &self,
         repo: &RepoName,
@@ -118,7 +113,6 @@ impl GitHub {
         Ok(issues)
     }
 
-    /// Creates an issue.
     pub async fn create_issue(
         &self,
         repo: &RepoName,
@@ -137,7 +131,6 @@ impl GitHub {
         body(self.write(owner(repo), Method::POST, &path, Some(&new)).await?).await
     }
 
-    /// Changes an issue.
     pub async fn update_issue(
         &self,
         repo: &RepoName,
@@ -148,7 +141,7 @@ impl GitHub {
         body(self.write(owner(repo), Method::PATCH, &path, Some(change)).await?).await
     }
 
-    /// Pins an issue. REST cannot; a repository has room for three.
+    /// Pins an issue, with GraphQL because REST cannot. A repository can have three pinned issues.
     pub async fn pin_issue(&self, repo: &RepoName, issue: &GitHubIssue) -> Result<(), ApiError> {
         #[derive(Serialize)]
         struct PinVariables<'a> {

@@ -1,16 +1,15 @@
-//! What GitHub's words mean in Suture's: conclusions, states, descriptions, labels. Whoever reads GitHub, by webhook or by
-//! asking, takes them from here, so that both say the same of the same thing (R-SIGNAL-1).
+//! Maps GitHub's conclusions, states, descriptions and labels to domain types. Webhooks and snapshots share this mapping, so that both
+//! produce the same signals (R-SIGNAL-1).
 
 use domain::policy::Policy;
 use domain::signals::{CheckFailure, CheckKind, CheckReport, CheckVerdict, PolicyReport, PolicyVerdict, RenewalMark};
 use domain::transient::{FailureClass, FailureSignals, classify};
 use jiff::Timestamp;
 
-/// Labels by which people tell Suture something all begin like this.
-const OUR_LABELS: &str = "suture/";
+/// Prefix of the labels with which users control Suture.
+const LABEL_PREFIX: &str = "suture/";
 
-/// What a check run says. An end without a conclusion is none yet, and a word nobody knows is no verdict: `None`.
-#[must_use]
+/// The verdict of a check run; `None` for unknown values. `completed` without a conclusion still counts as running.
 pub fn run_verdict(status: &str, conclusion: &str) -> Option<CheckVerdict> {
     match (lower(status).as_str(), lower(conclusion).as_str()) {
         ("queued" | "requested" | "waiting" | "pending", _) => Some(CheckVerdict::Queued),
@@ -23,11 +22,10 @@ pub fn run_verdict(status: &str, conclusion: &str) -> Option<CheckVerdict> {
     }
 }
 
-/// What a commit status says; `None` for a word nobody knows.
-#[must_use]
+/// The verdict of a commit status; `None` for unknown values.
 pub fn status_verdict(state: &str) -> Option<CheckVerdict> {
     match lower(state).as_str() {
-        // A context that branch protection waits for and nobody has reported is `expected`.
+        // `expected`: required by branch protection and not yet reported.
         "pending" | "expected" => Some(CheckVerdict::Running),
         "success" => Some(CheckVerdict::Passed),
         "failure" | "error" => Some(CheckVerdict::Failed),
@@ -35,48 +33,42 @@ pub fn status_verdict(state: &str) -> Option<CheckVerdict> {
     }
 }
 
-/// What a policy status says. "Could not load or evaluate" is no verdict on the change, and usually passes: Policy Bot is
-/// asked again when it stays that way. `None` for a word nobody knows.
-#[must_use]
+/// The verdict of a policy status; `None` for unknown values. An error while loading or evaluating the policy is usually transient and
+/// counts as evaluating, so that Suture requests a new evaluation if it persists.
 pub fn policy_verdict(policy: &Policy, state: &str, description: &str) -> Option<PolicyVerdict> {
-    let unable = || ["error loading", "error evaluating"].iter().any(|words| lower(description).contains(words));
+    let not_evaluated = || ["error loading", "error evaluating"].iter().any(|text| lower(description).contains(text));
     match lower(state).as_str() {
         "pending" | "expected" => Some(PolicyVerdict::Evaluating),
         "success" => Some(PolicyVerdict::Passed),
-        "error" if unable() => Some(PolicyVerdict::Evaluating),
+        "error" if not_evaluated() => Some(PolicyVerdict::Evaluating),
         "failure" | "error" => Some(PolicyVerdict::Failed(policy.policy_bot.failure(description))),
         _ => None,
     }
 }
 
-/// A report of Policy Bot.
-#[must_use]
 pub fn policy_report(verdict: PolicyVerdict, at: Timestamp, description: &str) -> PolicyReport {
     PolicyReport { verdict, at, text: first_line(description), renewal: RenewalMark::None }
 }
 
-/// What is known of one report of a check, whoever brings it.
+/// The report of a check, from a webhook or a snapshot.
 #[derive(Debug, Clone, Copy)]
 pub struct CheckReportSource<'a> {
     /// Check-run name or status context.
     pub name: &'a str,
-    /// Check run or status.
     pub kind: CheckKind,
     pub verdict: CheckVerdict,
     /// The conclusion, or the state of the status.
     pub conclusion: &'a str,
     /// The check run's id.
     pub id: Option<u64>,
-    /// When this run of it started.
     pub started_at: Option<Timestamp>,
-    /// When it said so.
+    /// The time of the report.
     pub at: Timestamp,
-    /// Everything it says about its failure.
+    /// The complete output or description.
     pub text: &'a str,
 }
 
-/// The check, its failure classified.
-#[must_use]
+/// Builds the domain's report and classifies a failure.
 pub fn check(policy: &Policy, reported: &CheckReportSource<'_>) -> CheckReport {
     let CheckReportSource { name, kind, verdict, conclusion, id, started_at, at, text } = *reported;
     let failure = (verdict == CheckVerdict::Failed).then(|| {
@@ -85,20 +77,18 @@ pub fn check(policy: &Policy, reported: &CheckReportSource<'_>) -> CheckReport {
             FailureClass::Transient { rule } => Some(rule),
             FailureClass::Persistent { .. } => None,
         };
-        let said = first_line(text);
-        CheckFailure { transient_rule, text: if said.is_empty() { conclusion.to_owned() } else { said } }
+        let summary = first_line(text);
+        CheckFailure { transient_rule, text: if summary.is_empty() { conclusion.to_owned() } else { summary } }
     });
     CheckReport { name: name.to_owned(), kind, verdict, id, started_at, at, failure, renewal: RenewalMark::None }
 }
 
-/// The labels that mean something to Suture: those that begin with `suture/`, and those that make a pull request ours.
-/// Sorted, each once.
-#[must_use]
+/// The labels that Suture uses: those with the prefix `suture/`, and those that mark a pull request as managed. Sorted, without duplicates.
 pub fn labels<'a>(policy: &Policy, all: impl IntoIterator<Item = &'a str>) -> Vec<String> {
-    let ours = |label: &str| policy.managed.labels.iter().any(|own| own.eq_ignore_ascii_case(label));
+    let marks_managed = |label: &str| policy.managed.labels.iter().any(|managed| managed.eq_ignore_ascii_case(label));
     let mut labels: Vec<String> = all
         .into_iter()
-        .filter(|label| lower(label).starts_with(OUR_LABELS) || ours(label))
+        .filter(|label| lower(label).starts_with(LABEL_PREFIX) || marks_managed(label))
         .map(str::to_owned)
         .collect();
     labels.sort_unstable();
@@ -106,13 +96,13 @@ pub fn labels<'a>(policy: &Policy, all: impl IntoIterator<Item = &'a str>) -> Ve
     labels
 }
 
-/// The first line that says something.
+/// The first non-empty line.
 fn first_line(text: &str) -> String {
     text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default().to_owned()
 }
 
-fn lower(word: &str) -> String {
-    word.to_ascii_lowercase()
+fn lower(text: &str) -> String {
+    text.to_ascii_lowercase()
 }
 
 #[cfg(test)]
@@ -123,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_word_of_githubs_has_its_meaning() {
+    fn run_and_status_states_map_to_verdicts() {
         use CheckVerdict::{Failed, Passed, Queued, Running};
         for (status, conclusion, verdict) in [
             ("queued", "", Some(Queued)),
@@ -162,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_that_could_not_be_evaluated_has_not_failed() {
+    fn policy_evaluation_error_is_not_a_failure() {
         let policy = Policy::default();
         let other = PolicyVerdict::Failed(Substatus::OtherPolicyFailure);
         for (state, description, verdict) in [
@@ -182,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_classified_by_all_its_text_and_shown_by_its_first_line() {
+    fn failure_is_classified_by_full_text_and_shown_by_first_line() {
         let at = Timestamp::UNIX_EPOCH;
         let reported = |text, conclusion| CheckReportSource {
             name: "Jenkins",
@@ -206,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn only_labels_that_mean_something_are_kept() {
+    fn labels_unknown_to_suture_are_dropped() {
         let policies = Policies::parse("[managed]\nlabels = ['fix me']").unwrap();
         let all = ["Suture/Hold", "bug", "fix me", "FIX ME", "codegenie", "suture/priority-p0", "fix me", "sutures/x"];
         assert_eq!(labels(policies.base(), all), ["FIX ME", "Suture/Hold", "fix me", "suture/priority-p0"]);

@@ -1,6 +1,5 @@
-//! GitHub. The client: who we are, how fast we may go, what may be repeated; typed calls for what Suture reads and writes;
-//! and the verification query, which turns GitHub's answer into the domain's snapshot. What follows from any of it is
-//! decided elsewhere.
+//! The GitHub client: authentication, rate limits and retries, typed calls, and the verification query, which produces the domain's
+//! snapshots. The `domain` crate decides what follows.
 
 pub mod mapping;
 

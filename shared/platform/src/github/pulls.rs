@@ -1,4 +1,4 @@
-//! Pull requests: reading one, closing one, and merging the base into its head.
+//! Reads and closes pull requests, and merges the base into their heads.
 
 use domain::id::{PrId, RepoName, Sha};
 use http::Method;
@@ -9,15 +9,13 @@ use super::auth::Identity;
 use super::client::GitHub;
 use crate::transport::ApiError;
 
-/// A pull request, as REST shows it.
+/// A pull request from the REST API.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(from = "RawPullRequest")]
 pub struct RestPullRequest {
-    /// GitHub's node id, for GraphQL.
+    /// For GraphQL.
     pub node_id: String,
-    /// Open, or closed in one of two ways.
     pub open: bool,
-    /// Whether it was merged.
     pub merged: bool,
     pub labels: Vec<String>,
     /// When it was closed or merged.
@@ -56,26 +54,25 @@ impl From<RawPullRequest> for RestPullRequest {
     }
 }
 
-/// What became of the request to merge the base into the head.
+/// The result of a request to merge the base into the head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BranchUpdate {
-    /// GitHub will do it: a push follows.
+    /// GitHub will push the merge.
     Accepted,
-    /// The head already has everything.
+    /// The head is up to date.
     NothingToMerge,
-    /// Base and head contradict each other.
+    /// Merge conflict.
     Conflict,
-    /// The head is another one by now.
+    /// The head is not the expected one.
     HeadMoved,
 }
 
 impl GitHub {
-    /// One pull request.
     pub async fn pull(&self, pr: &PrId) -> Result<RestPullRequest, ApiError> {
         self.read(owner(&pr.repo), &pull_path(pr, "")).await
     }
 
-    /// Closes a pull request. One that is closed stays closed.
+    /// Closes a pull request; no effect on a closed one.
     pub async fn close(&self, pr: &PrId) -> Result<(), ApiError> {
         #[derive(Serialize)]
         struct Body {
@@ -85,18 +82,15 @@ impl GitHub {
         self.write(owner(&pr.repo), Method::PATCH, &pull_path(pr, ""), Some(&body)).await.map(drop)
     }
 
-    /// Merges the base into the head, if the head is still this one.
-    ///
-    /// # Errors
-    /// See [`ApiError`]. What GitHub answers to the question itself is no error.
+    /// Merges the base into the head, if the head is the expected one.
     pub async fn update_branch(&self, pr: &PrId, expected_head: &Sha) -> Result<BranchUpdate, ApiError> {
         #[derive(Serialize)]
         struct Body<'a> {
             expected_head_sha: &'a str,
         }
         let body = Body { expected_head_sha: expected_head.as_str() };
-        let asked = self.write(owner(&pr.repo), Method::PUT, &pull_path(pr, "/update-branch"), Some(&body)).await;
-        match asked {
+        let result = self.write(owner(&pr.repo), Method::PUT, &pull_path(pr, "/update-branch"), Some(&body)).await;
+        match result {
             Ok(_) => Ok(BranchUpdate::Accepted),
             Err(error) if is_422(&error, &["head sha", "head_sha", "head ref"]) => Ok(BranchUpdate::HeadMoved),
             Err(error) if is_422(&error, &["no new commits", "not behind", "up to date", "up-to-date"]) => {
@@ -109,7 +103,7 @@ impl GitHub {
     }
 }
 
-/// GitHub tells its 422s apart by words only.
+/// GitHub's 422 responses differ only in their messages.
 fn is_422(error: &ApiError, words: &[&str]) -> bool {
     let ApiError::Refused { status: 422, message } = error else { return false };
     let message = message.to_ascii_lowercase();

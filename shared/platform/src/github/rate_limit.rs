@@ -1,6 +1,5 @@
-//! The tower service below octocrab, with what octocrab lacks: it waits for rate limits that all functions share, starts writes
-//! one second apart, repeats reads and never writes, ends each call in time, and reads conditionally. What is no success leaves
-//! it as a [`ApiError`], so octocrab never sees one.
+//! The tower service below octocrab: enforces rate limits, which all functions share, starts writes one second apart, retries reads but
+//! not writes, limits the time of each call, and sends conditional requests. HTTP errors become [`ApiError`]s before octocrab sees them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,38 +14,36 @@ use tokio::sync::Semaphore;
 use tracing::debug;
 
 use super::client::GitHubSettings;
-use crate::api_error::{ApiError, refusal};
+use crate::api_error::{ApiError, response_error};
 use crate::clock::Clock;
 use crate::transport::{BoxError, Transport, backoff};
 
-/// A renamed repository redirects to its new address, a transferred one perhaps twice.
+/// A renamed repository redirects once; a transferred one may redirect twice.
 const MAX_REDIRECTS: usize = 2;
-/// GitHub gives up on a GraphQL query after ten seconds.
-const QUERY_LIMIT: Duration = Duration::from_secs(15);
-/// GitHub's advice for the time between two writes.
-const WRITES_APART: Duration = Duration::from_secs(1);
+/// GitHub stops a GraphQL query after ten seconds.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(15);
+/// GitHub's recommended minimum between two writes.
+const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_CACHED_BYTES: usize = 64 * 1024;
 const MAX_CACHED: usize = 512;
 
-/// What is left of one of GitHub's hourly rate limits.
+/// One of GitHub's hourly rate limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateLimit {
     /// Requests (or points) per hour.
     pub limit: u32,
-    /// How many are left.
     pub remaining: u32,
-    /// When all are there again.
     pub resets_at: Timestamp,
 }
 
-/// GitHub's last word on its rate limits: REST and GraphQL have one each.
+/// The rate limits of the last responses; REST and GraphQL have separate ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RateLimits {
     pub rest: Option<RateLimit>,
     pub graphql: Option<RateLimit>,
 }
 
-/// An extension of a request: a GraphQL query, a POST that reads.
+/// Request extension: a GraphQL query, which is a POST that only reads.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Query {
     pub(super) repeat: bool,
@@ -61,7 +58,7 @@ pub(super) struct LimiterState {
     cache: HashMap<(Uri, Option<HeaderValue>), Response<Bytes>>,
 }
 
-/// See the module. One for all clones of a client, whatever its credentials.
+/// Shared by all clones of a client and across credential changes.
 #[derive(Debug)]
 pub(super) struct RateLimiter {
     pub(super) settings: GitHubSettings,
@@ -78,17 +75,17 @@ impl RateLimiter {
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, LimiterState> {
-        // A panic here left plain values behind; the worst is one request too many.
+        // A panic while holding the lock cannot corrupt the state; at worst one request too many is sent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends nothing before this time.
+    /// Pauses all requests until this time.
     pub(super) fn hold(&self, until: Timestamp) {
         let mut state = self.state();
         state.not_before = state.not_before.max(Some(until));
     }
 
-    /// Until when nothing is sent, if that is still to come.
+    /// The end of the pause, if it is in the future.
     pub(super) fn not_before(&self) -> Option<Timestamp> {
         let now = self.clock.now();
         self.state().not_before.filter(|until| *until > now)
@@ -102,10 +99,10 @@ impl RateLimiter {
         let (parts, body) = request.into_parts();
         let request = Request::from_parts(parts, body.collect().await?.to_bytes());
         let query = request.extensions().get::<Query>();
-        // Fetching an installation token changes nothing either.
+        // Fetching an installation token is a POST that may be retried.
         let reads = query.is_some() || request.method().is_safe() || request.uri().path().ends_with("/access_tokens");
         let repeats = if reads && query.is_none_or(|query| query.repeat) { self.settings.repeats } else { 0 };
-        let limit = query.map_or(self.settings.call_limit, |_| QUERY_LIMIT);
+        let limit = query.map_or(self.settings.call_limit, |_| QUERY_TIMEOUT);
         if !reads {
             self.check_hold()?;
             let pause = self.state().pause_before_write(self.clock.now());
@@ -127,7 +124,7 @@ impl RateLimiter {
         }
     }
 
-    /// Sends a request once, when that is allowed, and follows redirects.
+    /// Sends a request once, unless paused, and follows redirects.
     async fn send(&self, mut request: Request<Bytes>, limit: Duration) -> Result<Response<Bytes>, ApiError> {
         self.check_hold()?;
         let _slot = self.slots.acquire().await;
@@ -140,14 +137,14 @@ impl RateLimiter {
         if response.status().is_success() {
             return Ok(response);
         }
-        let error = refusal(&response, self.clock.now(), !request.method().is_safe());
+        let error = response_error(&response, self.clock.now(), !request.method().is_safe());
         if let Some(until) = error.until() {
             self.hold(until);
         }
         Err(error)
     }
 
-    /// One request and its response; for a response that has not changed, the one from the cache.
+    /// Sends one conditional request; 304 returns the cached response.
     async fn exchange(&self, request: &Request<Bytes>, limit: Duration) -> Result<Response<Bytes>, ApiError> {
         let (mut request, method) = (request.clone(), request.method().clone());
         let key = (request.uri().clone(), request.headers().get(header::AUTHORIZATION).cloned());
@@ -156,9 +153,9 @@ impl RateLimiter {
             request.headers_mut().insert(header::IF_NONE_MATCH, etag.clone());
         }
         let response = self.transport.send(request, limit).await?;
-        debug!(%method, path = key.0.path(), status = response.status().as_u16(), "GitHub answered");
+        debug!(%method, path = key.0.path(), status = response.status().as_u16(), "GitHub response");
         let mut state = self.state();
-        state.note_rate(response.headers());
+        state.update_rates(response.headers());
         if method == Method::GET && response.status() == StatusCode::OK {
             state.cache(key, &response);
         }
@@ -169,11 +166,11 @@ impl RateLimiter {
 impl LimiterState {
     fn pause_before_write(&mut self, now: Timestamp) -> Duration {
         let at = self.next_write.unwrap_or(now).max(now);
-        self.next_write = at.checked_add(WRITES_APART).ok();
+        self.next_write = at.checked_add(WRITE_INTERVAL).ok();
         at.duration_since(now).unsigned_abs()
     }
 
-    fn note_rate(&mut self, headers: &HeaderMap) {
+    fn update_rates(&mut self, headers: &HeaderMap) {
         let text = |name: &str| headers.get(name)?.to_str().ok();
         let number = |name: &str| text(name)?.parse::<u32>().ok();
         let resets_at = text("x-ratelimit-reset").and_then(|secs| Timestamp::from_second(secs.parse().ok()?).ok());
@@ -183,12 +180,12 @@ impl LimiterState {
         match text("x-ratelimit-resource") {
             Some("graphql") => self.rates.graphql = rate,
             Some("core") | None => self.rates.rest = rate,
-            // Search and the like have their own; nothing here uses them.
+            // Limits of other resources, such as search, which Suture does not use.
             Some(_) => {}
         }
     }
 
-    /// Keeps a small response with an ETag.
+    /// Caches a small response that has an ETag.
     fn cache(&mut self, key: (Uri, Option<HeaderValue>), response: &Response<Bytes>) {
         if response.body().len() > MAX_CACHED_BYTES || !response.headers().contains_key(header::ETAG) {
             return;
@@ -200,7 +197,7 @@ impl LimiterState {
     }
 }
 
-/// The new address of what was asked about. Only its path counts: nothing is ever sent to another host.
+/// The redirect's target, always on the same host, so that credentials are never sent to another one.
 fn redirect(response: &Response<Bytes>, from: &Uri) -> Option<Uri> {
     let redirected = matches!(response.status().as_u16(), 301 | 302 | 307 | 308);
     let location: Uri = response.headers().get(header::LOCATION).filter(|_| redirected)?.to_str().ok()?.parse().ok()?;

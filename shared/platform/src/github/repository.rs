@@ -1,4 +1,4 @@
-//! What a repository says about people and branches: who may write, what a base requires, how far a head lags behind.
+//! Repository queries: user permissions, requirements of a base branch, and how far a head is behind its base.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,12 +11,12 @@ use super::graphql::{GraphqlResponse, comparisons};
 use super::pulls::{owner, repo_path};
 use crate::transport::ApiError;
 
-/// What a base branch requires of a head.
+/// The requirements of a base branch.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BaseRequirements {
-    /// The contexts that must be green, sorted; `None` if neither protection nor rules could be read.
+    /// The required contexts, sorted; `None` if neither protection nor rules could be read.
     pub contexts: Option<Vec<String>>,
-    /// Whether the head must have everything of its base.
+    /// Whether the head must be up to date with its base.
     pub strict: bool,
 }
 
@@ -52,33 +52,32 @@ struct StatusChecks {
 }
 
 impl GitHub {
-    /// What somebody may do in a repository; `None`: nothing.
+    /// The user's permission in a repository; `None` without access.
     pub async fn permission(&self, repo: &RepoName, login: &str) -> Result<Option<RepoPermission>, ApiError> {
         #[derive(Deserialize)]
-        struct Answer {
+        struct PermissionResponse {
             permission: String,
             #[serde(default)]
             role_name: String,
         }
         let path = repo_path(repo, &format!("collaborators/{}/permission", encode_segment(login)));
-        match self.read::<Answer>(owner(repo), &path).await {
-            Ok(answer) => Ok(RepoPermission::from_github(&answer.role_name, &answer.permission)),
+        match self.read::<PermissionResponse>(owner(repo), &path).await {
+            Ok(found) => Ok(RepoPermission::from_github(&found.role_name, &found.permission)),
             Err(ApiError::NotFound { .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// The branch that pull requests go to unless they say otherwise.
     pub async fn default_branch(&self, repo: &RepoName) -> Result<String, ApiError> {
         #[derive(Deserialize)]
-        struct Answer {
+        struct RepositoryResponse {
             default_branch: String,
         }
         let path = format!("/repos/{repo}");
-        Ok(self.read::<Answer>(owner(repo), &path).await?.default_branch)
+        Ok(self.read::<RepositoryResponse>(owner(repo), &path).await?.default_branch)
     }
 
-    /// How many commits of the base the head lacks.
+    /// The number of commits by which the head is behind its base.
     pub async fn behind_by(&self, repo: &RepoName, base: &str, head: &Sha) -> Result<u32, ApiError> {
         #[derive(Deserialize)]
         struct Comparison {
@@ -89,8 +88,8 @@ impl GitHub {
         Ok(self.read::<Comparison>(owner(repo), &path).await?.behind_by)
     }
 
-    /// How many commits of the base each of these heads lacks, in one question. None where GitHub does not find the head among the
-    /// repository's own commits.
+    /// The number of commits by which each head is behind the base, in one query. `None` for a head that is not in the repository itself,
+    /// such as a fork's.
     pub(super) async fn all_behind_by(
         &self,
         repo: &RepoName,
@@ -98,7 +97,7 @@ impl GitHub {
         heads: &[&Sha],
     ) -> Result<Vec<Option<u32>>, ApiError> {
         #[derive(Deserialize)]
-        struct Answer {
+        struct ComparisonsResponse {
             repository: Option<Repository>,
         }
         #[derive(Deserialize)]
@@ -112,18 +111,18 @@ impl GitHub {
             behind_by: u32,
         }
         let mut variables: BTreeMap<String, String> =
-            heads.iter().enumerate().map(|(place, head)| (format!("h{place}"), head.to_string())).collect();
-        let given = [("owner", repo.owner()), ("name", repo.name()), ("base", &format!("refs/heads/{base}"))];
-        variables.extend(given.map(|(name, value)| (name.to_owned(), value.to_owned())));
-        let graph: GraphqlResponse<Answer> =
+            heads.iter().enumerate().map(|(index, head)| (format!("h{index}"), head.to_string())).collect();
+        let fixed = [("owner", repo.owner()), ("name", repo.name()), ("base", &format!("refs/heads/{base}"))];
+        variables.extend(fixed.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        let graph: GraphqlResponse<ComparisonsResponse> =
             self.query(owner(repo), &comparisons(heads.len()), variables, true).await?;
         let found = graph.data.and_then(|data| data.repository).and_then(|repository| repository.base);
         let mut found = found.unwrap_or_default();
-        let behind_by = |place| found.remove(&format!("h{place}")).flatten().map(|one: Comparison| one.behind_by);
+        let behind_by = |index| found.remove(&format!("h{index}")).flatten().map(|one: Comparison| one.behind_by);
         Ok((0..heads.len()).map(behind_by).collect())
     }
 
-    /// What a branch requires, by its protection and by rulesets. Whichever of the two we may not see is left out.
+    /// The requirements of a branch from its protection and rulesets, as far as Suture may read them.
     pub async fn required(&self, repo: &RepoName, branch: &str) -> Result<BaseRequirements, ApiError> {
         let branch = encode_segment(branch);
         let protection = repo_path(repo, &format!("branches/{branch}/protection/required_status_checks"));
@@ -148,7 +147,7 @@ impl GitHub {
     }
 }
 
-/// A branch without protection answers 404, one we may not look at 403.
+/// The response is 404 for a branch without protection, and 403 if Suture may not read it.
 fn tolerated<T>(answer: Result<T, ApiError>) -> Result<Option<T>, ApiError> {
     match answer {
         Ok(answer) => Ok(Some(answer)),

@@ -55,8 +55,8 @@ mod tests {
     #[test]
     fn text_roundtrips() {
         let why = Some("Waiting for next available executor on ‘linux’: 3".to_owned());
-        for followed in [BuildHandle::Item(17, None), BuildHandle::Item(17, why), BuildHandle::Build(4)] {
-            assert_eq!(followed.to_string().parse(), Ok(followed));
+        for handle in [BuildHandle::Item(17, None), BuildHandle::Item(17, why), BuildHandle::Build(4)] {
+            assert_eq!(handle.to_string().parse(), Ok(handle));
         }
         for text in ["", "queue item", "queue item x", "build ", "build 4th", "done"] {
             assert_eq!(text.parse::<BuildHandle>(), Err(InvalidBuildHandle), "{text}");

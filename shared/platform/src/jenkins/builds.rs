@@ -40,7 +40,7 @@ pub struct BuildState {
     pub failure_causes: Vec<String>,
 }
 
-/// A search for a build.
+/// Selects the builds of a job.
 #[derive(Debug, Clone, Copy)]
 pub struct BuildQuery<'a> {
     pub job: &'a JenkinsJob,
@@ -65,14 +65,14 @@ struct RawItem {
     #[serde(default)]
     cancelled: bool,
     in_queue_since: Option<i64>,
-    task: Option<RawItemBuild>,
-    executable: Option<RawItemBuild>,
+    task: Option<RawUrl>,
+    executable: Option<RawUrl>,
     #[serde(default)]
     actions: Vec<Option<RawAction>>,
 }
 
 #[derive(Deserialize)]
-struct RawItemBuild {
+struct RawUrl {
     url: Option<String>,
 }
 
@@ -120,8 +120,9 @@ struct RawCause {
 fn revisions(actions: &[Option<RawAction>]) -> Vec<String> {
     let actions = || actions.iter().flatten();
     let built = actions().filter_map(|action| action.last_built_revision.as_ref()?.sha1.clone());
-    let given = actions().flat_map(|action| &action.parameters).filter_map(|one| one.value.as_str().map(str::to_owned));
-    built.chain(given).collect()
+    let parameters =
+        actions().flat_map(|action| &action.parameters).filter_map(|one| one.value.as_str().map(str::to_owned));
+    built.chain(parameters).collect()
 }
 
 fn time(millis: i64) -> Timestamp {
@@ -159,11 +160,11 @@ impl RawBuild {
 pub const MAX_CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(3);
 
 impl BuildQuery<'_> {
-    fn fits(&self, at: Timestamp, revisions: &[String]) -> bool {
+    fn matches(&self, at: Timestamp, revisions: &[String]) -> bool {
         at >= self.since && self.is_of_commit(revisions)
     }
 
-    /// Whether the build is of the commit; true if the search names no commit.
+    /// Whether the build is of the commit; true if the query has no commit.
     pub fn is_of_commit(&self, revisions: &[String]) -> bool {
         let of_commit = |commit: &Sha| revisions.iter().any(|one| one.eq_ignore_ascii_case(commit.as_str()));
         self.commit.is_none_or(of_commit)
@@ -179,18 +180,18 @@ impl Jenkins {
     }
 
     /// The newest matching queue item or build, to avoid triggering a second one.
-    pub async fn find_build(&self, looking: &BuildQuery<'_>) -> Result<Option<BuildMatch>, ApiError> {
-        if let Some(item) = self.find_queued(looking).await? {
+    pub async fn find_build(&self, query: &BuildQuery<'_>) -> Result<Option<BuildMatch>, ApiError> {
+        if let Some(item) = self.find_queued(query).await? {
             return Ok(Some(BuildMatch::Queued(item)));
         }
         Ok(self
-            .builds(looking.job)
+            .builds(query.job)
             .await?
             .into_iter()
-            .find_map(|build| looking.fits(build.started_at, &build.revisions).then_some(BuildMatch::Build(build))))
+            .find_map(|build| query.matches(build.started_at, &build.revisions).then_some(BuildMatch::Build(build))))
     }
 
-    async fn find_queued(&self, looking: &BuildQuery<'_>) -> Result<Option<QueueItem>, ApiError> {
+    async fn find_queued(&self, query: &BuildQuery<'_>) -> Result<Option<QueueItem>, ApiError> {
         #[derive(Deserialize)]
         struct RawQueue {
             items: Vec<RawItem>,
@@ -200,8 +201,8 @@ impl Jenkins {
         let base = self.base_url();
         let matching = queue.items.into_iter().filter(|item| {
             let url = item.task.as_ref().and_then(|task| task.url.as_deref());
-            let of_job = url.and_then(|url| JenkinsJob::of_url(base, url)).is_some_and(|(job, _)| job == *looking.job);
-            of_job && looking.fits(item.in_queue_since.map_or(looking.since, time), &revisions(&item.actions))
+            let of_job = url.and_then(|url| JenkinsJob::of_url(base, url)).is_some_and(|(job, _)| job == *query.job);
+            of_job && query.matches(item.in_queue_since.map_or(query.since, time), &revisions(&item.actions))
         });
         Ok(matching.max_by_key(|item| item.id).map(|item| item.read(base)))
     }
@@ -231,19 +232,19 @@ impl Jenkins {
     }
 
     /// The build of a head whose checks have been running for too long (R-DIAG-15).
-    pub async fn build_of(&self, looking: &BuildQuery<'_>) -> BuildStatus {
-        self.find_head_build(looking).await.unwrap_or(BuildStatus::Unreachable)
+    pub async fn build_of(&self, query: &BuildQuery<'_>) -> BuildStatus {
+        self.find_head_build(query).await.unwrap_or(BuildStatus::Unreachable)
     }
 
-    async fn find_head_build(&self, looking: &BuildQuery<'_>) -> Result<BuildStatus, ApiError> {
-        if let Some(item) = self.find_queued(looking).await? {
-            return Ok(BuildStatus::Building { since: item.since.unwrap_or(looking.since) });
+    async fn find_head_build(&self, query: &BuildQuery<'_>) -> Result<BuildStatus, ApiError> {
+        if let Some(item) = self.find_queued(query).await? {
+            return Ok(BuildStatus::Building { since: item.since.unwrap_or(query.since) });
         }
-        let builds = self.builds(looking.job).await?;
-        let found = builds.iter().find(|build| looking.fits(build.started_at, &build.revisions));
+        let builds = self.builds(query.job).await?;
+        let found = builds.iter().find(|build| query.matches(build.started_at, &build.revisions));
         // Any running build counts too: the time of the head is inexact if its webhook was lost, and no build is triggered while an
         // earlier head is still being built.
-        let running = || builds.iter().find(|build| build.building && looking.is_of_commit(&build.revisions));
+        let running = || builds.iter().find(|build| build.building && query.is_of_commit(&build.revisions));
         Ok(match found.or_else(running) {
             Some(build) if build.building => BuildStatus::Building { since: build.started_at },
             Some(_) => BuildStatus::Finished,
@@ -251,16 +252,16 @@ impl Jenkins {
         })
     }
 
-    /// The end of a build's log: at most `most` bytes, starting at the beginning of a line.
-    pub async fn log_tail(&self, build: &BuildRef, most: usize) -> Result<String, ApiError> {
-        let at = |start: u64| format!("{}/logText/progressiveText?start={start}", build.path());
+    /// The end of a build's log: at most `max_bytes` bytes, starting at the beginning of a line.
+    pub async fn log_tail(&self, build: &BuildRef, max_bytes: usize) -> Result<String, ApiError> {
+        let path = |start: u64| format!("{}/logText/progressiveText?start={start}", build.path());
         // A header of the first response has the length of the log. Jenkins treats a start beyond the end as 0.
-        let first = self.read(&at(0), Some(BodyLimit(0))).await?;
+        let first = self.read(&path(0), Some(BodyLimit(0))).await?;
         let length = first.headers().get("x-text-size").and_then(|size| size.to_str().ok()?.parse::<u64>().ok());
-        let start = length.unwrap_or(0).saturating_sub(u64::try_from(most).unwrap_or(u64::MAX));
-        let answer = self.read(&at(start), Some(BodyLimit(most))).await?;
-        let body = answer.body();
-        let text = String::from_utf8_lossy(&body[body.len().saturating_sub(most)..]).into_owned();
+        let start = length.unwrap_or(0).saturating_sub(u64::try_from(max_bytes).unwrap_or(u64::MAX));
+        let response = self.read(&path(start), Some(BodyLimit(max_bytes))).await?;
+        let body = response.body();
+        let text = String::from_utf8_lossy(&body[body.len().saturating_sub(max_bytes)..]).into_owned();
         let starts_within_a_line = start > 0;
         match text.split_once('\n') {
             Some((_, lines)) if starts_within_a_line => Ok(lines.to_owned()),
@@ -269,10 +270,9 @@ impl Jenkins {
     }
 }
 
-/// Maps "not found" to `None`.
-fn not_found_as_none<T>(answer: Result<T, ApiError>) -> Result<Option<T>, ApiError> {
-    match answer {
-        Ok(answer) => Ok(Some(answer)),
+fn not_found_as_none<T>(result: Result<T, ApiError>) -> Result<Option<T>, ApiError> {
+    match result {
+        Ok(found) => Ok(Some(found)),
         Err(ApiError::NotFound { .. }) => Ok(None),
         Err(error) => Err(error),
     }

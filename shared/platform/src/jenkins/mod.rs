@@ -25,7 +25,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 use tracing::debug;
 
-use crate::api_error::{ApiError, refusal};
+use crate::api_error::{ApiError, response_error};
 use crate::clock::Clock;
 use crate::secrets::SecretRefresher;
 use crate::transport::{BodyLimit, Transport, backoff};
@@ -142,11 +142,11 @@ impl Jenkins {
     }
 
     /// GET with retries and backoff after transient errors.
-    async fn read(&self, path: &str, most: Option<BodyLimit>) -> Result<Response<Bytes>, ApiError> {
+    async fn read(&self, path: &str, limit: Option<BodyLimit>) -> Result<Response<Bytes>, ApiError> {
         let mut pauses = backoff(self.inner.settings.repeats);
         loop {
-            let answer = self.send(Method::GET, path, None, most).await;
-            let result = answer.and_then(|answer| self.check_status(answer, false));
+            let response = self.send(Method::GET, path, None, limit).await;
+            let result = response.and_then(|response| self.check_status(response, false));
             let transient = result.as_ref().is_err_and(ApiError::is_transient);
             match pauses.next().filter(|_| transient) {
                 Some(pause) => self.inner.clock.sleep(pause).await,
@@ -156,42 +156,42 @@ impl Jenkins {
     }
 
     async fn read_json<T: DeserializeOwned>(&self, path: &str) -> Result<T, ApiError> {
-        let answer = self.read(path, None).await?;
-        Ok(serde_json::from_slice(answer.body())?)
+        let response = self.read(path, None).await?;
+        Ok(serde_json::from_slice(response.body())?)
     }
 
     /// POST, sent once. The exception is a rejected crumb, because Jenkins then has done nothing.
     async fn write(&self, path: &str, form: Option<String>) -> Result<Response<Bytes>, ApiError> {
         let had_crumb = self.crumb().is_some();
         self.ensure_crumb().await?;
-        let mut answer = self.send(Method::POST, path, form.clone(), None).await?;
-        if answer.status() == StatusCode::FORBIDDEN && had_crumb && mentions_crumb(answer.body()) {
+        let mut response = self.send(Method::POST, path, form.clone(), None).await?;
+        if response.status() == StatusCode::FORBIDDEN && had_crumb && mentions_crumb(response.body()) {
             *self.crumb() = None;
             self.ensure_crumb().await?;
-            answer = self.send(Method::POST, path, form, None).await?;
+            response = self.send(Method::POST, path, form, None).await?;
         }
         // Jenkins redirects to the page of the result.
-        if matches!(answer.status(), StatusCode::FOUND | StatusCode::SEE_OTHER) && !redirects_to_sign_in(&answer) {
-            return Ok(answer);
+        if matches!(response.status(), StatusCode::FOUND | StatusCode::SEE_OTHER) && !redirects_to_sign_in(&response) {
+            return Ok(response);
         }
-        self.check_status(answer, true)
+        self.check_status(response, true)
     }
 
-    fn check_status(&self, answer: Response<Bytes>, writes: bool) -> Result<Response<Bytes>, ApiError> {
-        if answer.status().is_success() {
-            return Ok(answer);
+    fn check_status(&self, response: Response<Bytes>, writes: bool) -> Result<Response<Bytes>, ApiError> {
+        if response.status().is_success() {
+            return Ok(response);
         }
-        if redirects_to_sign_in(&answer) {
+        if redirects_to_sign_in(&response) {
             return Err(ApiError::Unauthorized { message: "Jenkins redirects to its sign-in page".to_owned() });
         }
-        Err(refusal(&answer, self.inner.clock.now(), writes))
+        Err(response_error(&response, self.inner.clock.now(), writes))
     }
 
     fn crumb(&self) -> MutexGuard<'_, Option<Crumb>> {
         self.inner.crumb.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gets a crumb if the credentials need one. A Jenkins without crumbs answers 404.
+    /// Gets a crumb if the credentials need one. A Jenkins without crumbs responds with 404.
     async fn ensure_crumb(&self) -> Result<(), ApiError> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -202,13 +202,13 @@ impl Jenkins {
         if matches!(*self.login(), JenkinsLogin::Token { .. }) || self.crumb().is_some() {
             return Ok(());
         }
-        let answer = match self.read("/crumbIssuer/api/json", None).await {
-            Ok(answer) => answer,
+        let response = match self.read("/crumbIssuer/api/json", None).await {
+            Ok(response) => response,
             Err(ApiError::NotFound { .. }) => return Ok(()),
             Err(error) => return Err(error),
         };
-        let issued: CrumbResponse = serde_json::from_slice(answer.body())?;
-        let cookies = answer.headers().get_all(header::SET_COOKIE).iter();
+        let issued: CrumbResponse = serde_json::from_slice(response.body())?;
+        let cookies = response.headers().get_all(header::SET_COOKIE).iter();
         let cookies: Vec<&str> = cookies.filter_map(|cookie| cookie.to_str().ok()?.split(';').next()).collect();
         let cookie = (!cookies.is_empty()).then(|| cookies.join("; "));
         *self.crumb() = Some(Crumb { field: issued.crumb_request_field, crumb: issued.crumb, cookie });
@@ -221,15 +221,15 @@ impl Jenkins {
         method: Method,
         path: &str,
         form: Option<String>,
-        most: Option<BodyLimit>,
+        limit: Option<BodyLimit>,
     ) -> Result<Response<Bytes>, ApiError> {
         let login = self.login();
-        let answer = self.send_once(method.clone(), path, form.clone(), most).await?;
-        let refused = answer.status() == StatusCode::UNAUTHORIZED || redirects_to_sign_in(&answer);
+        let response = self.send_once(method.clone(), path, form.clone(), limit).await?;
+        let refused = response.status() == StatusCode::UNAUTHORIZED || redirects_to_sign_in(&response);
         if refused && self.renewed_since(&login).await {
-            return self.send_once(method, path, form, most).await;
+            return self.send_once(method, path, form, limit).await;
         }
-        Ok(answer)
+        Ok(response)
     }
 
     async fn send_once(
@@ -237,7 +237,7 @@ impl Jenkins {
         method: Method,
         path: &str,
         form: Option<String>,
-        most: Option<BodyLimit>,
+        limit: Option<BodyLimit>,
     ) -> Result<Response<Bytes>, ApiError> {
         let base = self.inner.settings.base_url.to_string();
         let mut request = Request::builder()
@@ -254,16 +254,16 @@ impl Jenkins {
         if form.is_some() {
             request = request.header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
         }
-        if let Some(most) = most {
-            request = request.extension(most);
+        if let Some(limit) = limit {
+            request = request.extension(limit);
         }
         let request = request
             .body(form.map(Bytes::from).unwrap_or_default())
             .map_err(|error| ApiError::Refused { status: 0, message: error.to_string() })?;
         let _slot = self.inner.slots.acquire().await;
-        let answer = self.inner.transport.send(request, self.inner.settings.call_limit).await?;
-        debug!(%method, path, status = answer.status().as_u16(), "Jenkins response");
-        Ok(answer)
+        let response = self.inner.transport.send(request, self.inner.settings.call_limit).await?;
+        debug!(%method, path, status = response.status().as_u16(), "Jenkins response");
+        Ok(response)
     }
 
     fn authorization(&self) -> String {
@@ -279,9 +279,9 @@ fn mentions_crumb(body: &[u8]) -> bool {
     String::from_utf8_lossy(body).to_ascii_lowercase().contains("crumb")
 }
 
-/// Some security realms answer bad credentials with a redirect to the sign-in page instead of 401.
-fn redirects_to_sign_in(answer: &Response<Bytes>) -> bool {
-    let location = answer.headers().get(header::LOCATION).and_then(|location| location.to_str().ok());
-    answer.status().is_redirection()
+/// Some security realms respond to bad credentials with a redirect to the sign-in page instead of 401.
+fn redirects_to_sign_in(response: &Response<Bytes>) -> bool {
+    let location = response.headers().get(header::LOCATION).and_then(|location| location.to_str().ok());
+    response.status().is_redirection()
         && location.is_some_and(|to| to.contains("/login") || to.contains("/securityRealm/"))
 }

@@ -44,8 +44,8 @@ impl Jenkins {
     }
 
     async fn queue(&self, path: &str, form: Option<String>) -> Result<TriggeredBuild, ApiError> {
-        let answer = self.write(path, form).await?;
-        let location = answer.headers().get(header::LOCATION).and_then(|location| location.to_str().ok());
+        let response = self.write(path, form).await?;
+        let location = response.headers().get(header::LOCATION).and_then(|location| location.to_str().ok());
         let item = location.and_then(|location| location.split_once("/queue/item/")?.1.split('/').next()?.parse().ok());
         Ok(TriggeredBuild { item })
     }

@@ -51,7 +51,7 @@ impl AwsPublisher {
             results.extend(chunk.iter().map(|(at, entry)| {
                 let result = match &sent {
                     Err(error) => Err(PublishError(format!("SQS: {}", DisplayErrorContext(error)))),
-                    Ok(sent) if sent.successful().iter().any(|taken| taken.id() == entry.id()) => Ok(()),
+                    Ok(sent) if sent.successful().iter().any(|sent| sent.id() == entry.id()) => Ok(()),
                     Ok(sent) => {
                         let why = sent.failed().iter().find(|failed| failed.id() == entry.id());
                         let why = why.map_or("no result", |failed| failed.message().unwrap_or(failed.code()));
@@ -74,7 +74,7 @@ impl AwsPublisher {
                     Err(error) => Err(PublishError(format!("EventBridge: {}", DisplayErrorContext(error)))),
                     // Results are in the order of the entries; a failed one has a code instead of an id.
                     Ok(sent) => match sent.entries().get(n) {
-                        Some(taken) if taken.event_id().is_some() && taken.error_code().is_none() => Ok(()),
+                        Some(entry) if entry.event_id().is_some() && entry.error_code().is_none() => Ok(()),
                         Some(failed) => {
                             let why = failed.error_message().or(failed.error_code()).unwrap_or("no reason given");
                             Err(PublishError(format!("EventBridge: {why}")))

@@ -24,10 +24,10 @@ pub struct DeadLetter {
 }
 
 impl DeadLetter {
-    /// Why the message is here, as far as its content tells.
+    /// Why the message is here, as far as its content shows.
     pub fn reason(&self) -> String {
         match QueueMessage::from_json(&self.body) {
-            Err(unreadable) => unreadable.to_string(),
+            Err(error) => error.to_string(),
             Ok(_) => {
                 format!("failed {} times: search the Car Bridge's log for message {}", self.receive_count, self.id)
             }
@@ -68,19 +68,19 @@ pub enum DeadLetterQueue {
 /// An in-process dead-letter queue.
 pub struct LocalDeadLetters {
     messages: Mutex<Vec<DeadLetter>>,
-    back: Box<dyn Fn(String) + Send + Sync>,
+    redrive_to: Box<dyn Fn(String) + Send + Sync>,
 }
 
 impl fmt::Debug for LocalDeadLetters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Parked({})", self.messages().len())
+        write!(f, "LocalDeadLetters({})", self.messages().len())
     }
 }
 
 impl LocalDeadLetters {
-    /// Empty; `back` receives the redriven messages.
-    pub fn new(back: impl Fn(String) + Send + Sync + 'static) -> Self {
-        Self { messages: Mutex::default(), back: Box::new(back) }
+    /// Empty; `redrive_to` receives the redriven messages.
+    pub fn new(redrive_to: impl Fn(String) + Send + Sync + 'static) -> Self {
+        Self { messages: Mutex::default(), redrive_to: Box::new(redrive_to) }
     }
 
     pub fn add(&self, dead: DeadLetter) {
@@ -97,7 +97,7 @@ impl DeadLetterQueue {
     pub async fn count(&self) -> Result<u64, DlqError> {
         match self {
             Self::None => Err(DlqError::None),
-            Self::Local(parked) => Ok(parked.messages().len() as u64),
+            Self::Local(local) => Ok(local.messages().len() as u64),
             #[cfg(feature = "aws")]
             Self::Sqs(sqs) => sqs.count().await,
         }
@@ -107,8 +107,8 @@ impl DeadLetterQueue {
     pub async fn peek(&self) -> Result<DeadLetters, DlqError> {
         match self {
             Self::None => Err(DlqError::None),
-            Self::Local(parked) => {
-                let messages = parked.messages().clone();
+            Self::Local(local) => {
+                let messages = local.messages().clone();
                 let approximate_count = messages.len() as u64;
                 Ok(DeadLetters { messages, approximate_count })
             }
@@ -121,10 +121,10 @@ impl DeadLetterQueue {
     pub async fn redrive(&self) -> Result<u64, DlqError> {
         match self {
             Self::None => Err(DlqError::None),
-            Self::Local(parked) => {
-                let messages: Vec<DeadLetter> = std::mem::take(&mut *parked.messages());
+            Self::Local(local) => {
+                let messages: Vec<DeadLetter> = std::mem::take(&mut *local.messages());
                 let moved = messages.len() as u64;
-                messages.into_iter().for_each(|dead| (parked.back)(dead.body));
+                messages.into_iter().for_each(|dead| (local.redrive_to)(dead.body));
                 Ok(moved)
             }
             #[cfg(feature = "aws")]
@@ -143,20 +143,20 @@ mod tests {
 
     #[tokio::test]
     async fn local_messages_are_listed_and_redriven() {
-        let back = Arc::new(Mutex::new(Vec::new()));
-        let there = Arc::clone(&back);
-        let parked = Arc::new(LocalDeadLetters::new(move |body| there.lock().unwrap().push(body)));
-        let dlq = DeadLetterQueue::Local(Arc::clone(&parked));
+        let redriven = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&redriven);
+        let local = Arc::new(LocalDeadLetters::new(move |body| sink.lock().unwrap().push(body)));
+        let dlq = DeadLetterQueue::Local(Arc::clone(&local));
         assert_eq!(dlq.peek().await.unwrap(), DeadLetters::default());
-        parked.add(dead("m1", r#"{"type":"other"}"#));
-        parked.add(dead("m2", r#"{"type":"task","v":1,"task":"redeliver","delivery":7}"#));
-        let dump = dlq.peek().await.unwrap();
-        assert_eq!((dump.approximate_count, dlq.count().await.unwrap()), (2, 2));
-        assert!(dump.messages[0].reason().starts_with("`type` is \"other\""), "{}", dump.messages[0].reason());
-        assert_eq!(dump.messages[1].reason(), "failed 5 times: search the Car Bridge's log for message m2");
+        local.add(dead("m1", r#"{"type":"other"}"#));
+        local.add(dead("m2", r#"{"type":"task","v":1,"task":"redeliver","delivery":7}"#));
+        let listed = dlq.peek().await.unwrap();
+        assert_eq!((listed.approximate_count, dlq.count().await.unwrap()), (2, 2));
+        assert!(listed.messages[0].reason().starts_with("`type` is \"other\""), "{}", listed.messages[0].reason());
+        assert_eq!(listed.messages[1].reason(), "failed 5 times: search the Car Bridge's log for message m2");
         assert_eq!(dlq.redrive().await.unwrap(), 2);
         let left = dlq.count().await.unwrap();
-        assert_eq!((back.lock().unwrap().len(), left), (2, 0));
+        assert_eq!((redriven.lock().unwrap().len(), left), (2, 0));
         assert_eq!(
             DeadLetterQueue::None.peek().await.unwrap_err().to_string(),
             "no dead-letter queue is configured: set SUTURE_DLQ_URL"

@@ -56,7 +56,7 @@ impl OutboundMessage {
 
     /// The message of an effect.
     pub fn from_effect(pr: &PrId, effect: &Effect) -> Self {
-        let what = match &effect.what {
+        let destination = match &effect.what {
             EffectKind::Command(command) => return Self::command(effect.id.to_string(), command.clone()),
             EffectKind::Notice(notice) => Destination::Notice(notice.clone()),
             EffectKind::CheckRun { text, as_of } => {
@@ -66,7 +66,7 @@ impl OutboundMessage {
                 Destination::Queue { message, repo, delay: Duration::ZERO }
             }
         };
-        Self { id: effect.id.to_string(), destination: what }
+        Self { id: effect.id.to_string(), destination }
     }
 }
 

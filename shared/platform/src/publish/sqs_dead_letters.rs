@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::error::DisplayErrorContext;
-use aws_sdk_sqs::types::{Message as Received, MessageSystemAttributeName as About, QueueAttributeName};
+use aws_sdk_sqs::types::{Message as Received, MessageSystemAttributeName as Attribute, QueueAttributeName};
 use jiff::Timestamp;
 
 use super::dead_letters::{DeadLetter, DeadLetters, DlqError};
@@ -42,15 +42,15 @@ impl SqsDlq {
     pub(super) async fn count(&self) -> Result<u64, DlqError> {
         let wanted = QueueAttributeName::ApproximateNumberOfMessages;
         let request = self.client.get_queue_attributes().queue_url(&self.dead).attribute_names(wanted.clone());
-        let got = request.send().await.map_err(unavailable)?;
-        let count = got.attributes().and_then(|attributes| attributes.get(&wanted));
+        let response = request.send().await.map_err(unavailable)?;
+        let count = response.attributes().and_then(|attributes| attributes.get(&wanted));
         Ok(count.and_then(|count| count.parse().ok()).unwrap_or(0))
     }
 
-    async fn receive(&self, held_secs: i32) -> Result<Vec<Received>, DlqError> {
+    async fn receive(&self, visibility_secs: i32) -> Result<Vec<Received>, DlqError> {
         let request = self.client.receive_message().queue_url(&self.dead).max_number_of_messages(BATCH);
-        let request = request.visibility_timeout(held_secs).wait_time_seconds(0);
-        let request = request.message_system_attribute_names(About::All);
+        let request = request.visibility_timeout(visibility_secs).wait_time_seconds(0);
+        let request = request.message_system_attribute_names(Attribute::All);
         Ok(request.send().await.map_err(unavailable)?.messages.unwrap_or_default())
     }
 
@@ -72,21 +72,22 @@ impl SqsDlq {
     }
 
     pub(super) async fn redrive(&self) -> Result<u64, DlqError> {
-        let give_up_at = Instant::now() + REDRIVE_TIMEOUT;
+        let deadline = Instant::now() + REDRIVE_TIMEOUT;
         let mut moved = 0;
-        while moved < MAX_REDRIVEN && Instant::now() < give_up_at {
+        while moved < MAX_REDRIVEN && Instant::now() < deadline {
             let batch = self.receive(VISIBILITY_TIMEOUT_SECS).await?;
             if batch.is_empty() {
                 break;
             }
             for message in batch {
                 let (Some(body), Some(handle)) = (message.body(), message.receipt_handle()) else { continue };
-                let group = message.attributes().and_then(|about| about.get(&About::MessageGroupId)).cloned();
+                let group =
+                    message.attributes().and_then(|attributes| attributes.get(&Attribute::MessageGroupId)).cloned();
                 let request = self.client.send_message().queue_url(&self.queue).message_body(body);
                 request.set_message_group_id(group).send().await.map_err(unavailable)?;
                 // If the delete fails, a later redrive sends the message again.
-                let taken = self.client.delete_message().queue_url(&self.dead).receipt_handle(handle);
-                taken.send().await.map_err(unavailable)?;
+                let delete = self.client.delete_message().queue_url(&self.dead).receipt_handle(handle);
+                delete.send().await.map_err(unavailable)?;
                 moved += 1;
             }
         }
@@ -95,12 +96,12 @@ impl SqsDlq {
 }
 
 fn dead(message: Received) -> Option<DeadLetter> {
-    let about = |name: About| message.attributes().and_then(|attributes| attributes.get(&name)).cloned();
-    let sent_at = about(About::SentTimestamp).and_then(|ms| ms.parse().ok());
+    let attribute = |name: Attribute| message.attributes().and_then(|attributes| attributes.get(&name)).cloned();
+    let sent_at = attribute(Attribute::SentTimestamp).and_then(|ms| ms.parse().ok());
     Some(DeadLetter {
         id: message.message_id()?.to_owned(),
         sent_at: sent_at.and_then(|ms| Timestamp::from_millisecond(ms).ok()),
-        receive_count: about(About::ApproximateReceiveCount).and_then(|count| count.parse().ok()).unwrap_or(0),
+        receive_count: attribute(Attribute::ApproximateReceiveCount).and_then(|count| count.parse().ok()).unwrap_or(0),
         body: message.body().unwrap_or_default().to_owned(),
     })
 }

@@ -1,5 +1,5 @@
-//! From GitHub's answer to the domain's snapshot, in the same words as webhooks. What is incomplete or unknown is said to be
-//! so: nothing is guessed (R-CLIENT-5).
+//! Builds the domain's snapshot from GitHub's response, with the same mapping as webhooks. Incomplete or unknown data is an error; nothing
+//! is guessed (R-CLIENT-5).
 
 use std::collections::BTreeSet;
 
@@ -16,25 +16,25 @@ use super::raw::{
 };
 use crate::github::mapping;
 
-/// A description longer than this names its vulnerability further up.
+/// Only this much of the description is searched for the vulnerability id.
 const BODY_BYTES: usize = 16 * 1024;
 
-/// What was read of one pull request so far.
+/// A pull request while it is being read.
 #[derive(Debug)]
 pub(super) struct SnapshotBuilder {
     pub(super) read_at: Timestamp,
     pub(super) pull: PullNode,
-    /// All contexts of the head: the first page, and what was asked for after it.
+    /// All contexts of the head, from all pages read so far.
     pub(super) contexts: Vec<RollupContext>,
-    /// Whether GitHub kept the base's protection or rules to itself.
+    /// Whether Suture may not read the base's protection or rules.
     pub(super) rules_hidden: bool,
     pub(super) behind_by: Option<u32>,
 }
 
-/// What the base demands.
+/// The requirements of the base branch.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct BaseDemands {
-    /// `None`: GitHub would not say.
+pub(super) struct BaseRules {
+    /// `None` if unknown.
     pub(super) contexts: Option<BTreeSet<String>>,
     pub(super) strict: bool,
 }
@@ -51,55 +51,55 @@ impl SnapshotBuilder {
         self.pull.state == "OPEN"
     }
 
-    /// What this answer lacks, if it lacks something that counts.
+    /// The first missing part that the snapshot needs.
     pub(super) fn missing_part(&self) -> Option<String> {
         if !self.is_open() {
             return None;
         }
         let pull = &self.pull;
-        let whole = |list: Option<bool>| list.unwrap_or(false);
-        if !whole(pull.labels.as_ref().map(List::is_whole)) {
-            return Some("its labels are incomplete".to_owned());
+        let complete = |list: Option<bool>| list.unwrap_or(false);
+        if !complete(pull.labels.as_ref().map(List::is_complete)) {
+            return Some("labels are incomplete".to_owned());
         }
-        if !whole(pull.latest_opinionated_reviews.as_ref().map(List::is_whole)) {
-            return Some("its reviews are incomplete".to_owned());
+        if !complete(pull.latest_opinionated_reviews.as_ref().map(List::is_complete)) {
+            return Some("reviews are incomplete".to_owned());
         }
         let rules = pull.base_ref.as_ref().and_then(|base| base.rules.as_ref());
         if rules.is_some_and(|rules| rules.page_info.has_next_page) {
-            return Some("its base has more rules than are read".to_owned());
+            return Some("the base has too many rules".to_owned());
         }
         let Some(head) = pull.commits.iter().next() else {
-            return Some("it shows no commit".to_owned());
+            return Some("no commit".to_owned());
         };
         if !head.commit.oid.eq_ignore_ascii_case(&pull.head_ref_oid) {
-            return Some("its head is moving".to_owned());
+            return Some("the head changed while it was read".to_owned());
         }
         let rollup = head.commit.status_check_rollup.as_ref();
-        let holes = rollup.is_some_and(|rollup| rollup.contexts.nodes.iter().any(Option::is_none));
-        holes.then(|| "its checks are incomplete".to_owned())
+        let gaps = rollup.is_some_and(|rollup| rollup.contexts.nodes.iter().any(Option::is_none));
+        gaps.then(|| "checks are incomplete".to_owned())
     }
 
-    /// Where the contexts go on, if there are more than have been read.
-    pub(super) fn more_contexts_after(&self) -> Option<String> {
+    /// The cursor of the next page of contexts.
+    pub(super) fn next_contexts_cursor(&self) -> Option<String> {
         let head = self.pull.commits.iter().next().filter(|_| self.is_open())?;
         let page = &head.commit.status_check_rollup.as_ref()?.contexts.page_info;
         page.end_cursor.clone().filter(|_| page.has_next_page)
     }
 
-    /// What the base demands, by its protection, by what non-administrators may see of it, and by rulesets.
-    pub(super) fn demands(&self) -> BaseDemands {
+    /// The requirements of the base from its protection, from the part of it that non-administrators may read, and from rulesets.
+    pub(super) fn base_rules(&self) -> BaseRules {
         let mut contexts = BTreeSet::new();
-        // With protection hidden, BEHIND itself proves strictness: GitHub says it of no other base.
+        // GitHub reports BEHIND only for strict bases, so it proves strictness even if the protection is hidden.
         let mut strict = self.pull.merge_state_status == "BEHIND";
-        let mut seen = !self.rules_hidden;
+        let mut visible = !self.rules_hidden;
         if let Some(BaseRefNode { branch_protection_rule, ref_update_rule, rules }) = &self.pull.base_ref {
             if let Some(rule) = branch_protection_rule {
-                seen = true;
+                visible = true;
                 strict |= rule.requires_strict_status_checks;
                 contexts.extend(rule.required_status_check_contexts.iter().flatten().flatten().cloned());
             }
             if let Some(rule) = ref_update_rule {
-                seen = true;
+                visible = true;
                 contexts.extend(rule.required_status_check_contexts.iter().flatten().flatten().cloned());
             }
             for rule in rules.iter().flat_map(List::iter) {
@@ -108,55 +108,54 @@ impl SnapshotBuilder {
                 else {
                     continue;
                 };
-                seen = true;
+                visible = true;
                 strict |= strict_required_status_checks_policy;
                 contexts.extend(required_status_checks.iter().map(|check| check.context.clone()));
             }
         } else {
-            seen = false;
+            visible = false;
         }
         let reported = self.contexts.iter().filter(|context| context.is_required());
         contexts.extend(reported.map(|context| context.name().to_owned()));
-        BaseDemands { contexts: (seen || !contexts.is_empty()).then_some(contexts), strict }
+        BaseRules { contexts: (visible || !contexts.is_empty()).then_some(contexts), strict }
     }
 
-    /// Whether only a comparison can say how far the head lags behind. Where branches must be up to date, a head that could
-    /// be merged right now is; BLOCKED can hide BEHIND.
+    /// Whether a comparison is needed to find how far the head is behind. On a strict base a head that can be merged now is up to date;
+    /// BLOCKED can hide BEHIND.
     pub(super) fn needs_comparison(&self, policy: &Policy) -> bool {
-        let strict = self.demands().strict;
+        let strict = self.base_rules().strict;
         let matters = strict || policy.checks.behind == BehindRule::Always;
-        let evident = strict && self.is_up_to_date();
-        self.is_open() && self.pull.mergeable == "MERGEABLE" && matters && !evident
+        let up_to_date = strict && self.is_up_to_date();
+        self.is_open() && self.pull.mergeable == "MERGEABLE" && matters && !up_to_date
     }
 
     fn is_up_to_date(&self) -> bool {
         matches!(self.pull.merge_state_status.as_str(), "CLEAN" | "UNSTABLE" | "HAS_HOOKS")
     }
 
-    /// The snapshot, once everything is read.
     pub(super) fn finish(self, pr: &PrId, policy: &Policy, own_app: Option<u64>) -> Result<Snapshot, SnapshotError> {
         let name = &self.pull.repository.name_with_owner;
         if !name.eq_ignore_ascii_case(pr.repo.as_str()) || self.pull.number != pr.number {
             return Err(SnapshotError::Renamed { now: format!("{name}#{}", self.pull.number) });
         }
         let head: Sha = self.pull.head_ref_oid.parse().map_err(|error| partial(format!("{error}")))?;
-        let demands = self.demands();
-        let required_checks: Option<Vec<String>> = demands
+        let rules = self.base_rules();
+        let required_checks: Option<Vec<String>> = rules
             .contexts
             .as_ref()
             .map(|contexts| contexts.iter().filter(|name| !policy.is_policy_context(name)).cloned().collect());
-        let described = self.describe(policy, head, required_checks.clone());
-        let life = self.life(policy)?;
-        let (signals, live) = match life {
-            PullRequestState::Open => (self.signals(policy, own_app)?, self.live(&demands)?),
+        let details = self.details(policy, head, required_checks.clone());
+        let state = self.state(policy)?;
+        let (signals, live) = match state {
+            PullRequestState::Open => (self.signals(policy, own_app)?, self.live(&rules)?),
             PullRequestState::Closed { .. } | PullRequestState::Merged { .. } => {
                 (Signals::default(), LiveStatus::default())
             }
         };
-        Ok(Snapshot { read_at: self.read_at, details: described, state: life, signals, required_checks, live })
+        Ok(Snapshot { read_at: self.read_at, details, state, signals, required_checks, live })
     }
 
-    fn describe(&self, policy: &Policy, head: Sha, required_checks: Option<Vec<String>>) -> PullRequestDetails {
+    fn details(&self, policy: &Policy, head: Sha, required_checks: Option<Vec<String>>) -> PullRequestDetails {
         let pull = &self.pull;
         let labels = pull.labels.iter().flat_map(List::iter).map(|label| label.name.as_str());
         PullRequestDetails {
@@ -173,7 +172,7 @@ impl SnapshotBuilder {
         }
     }
 
-    fn life(&self, policy: &Policy) -> Result<PullRequestState, SnapshotError> {
+    fn state(&self, policy: &Policy) -> Result<PullRequestState, SnapshotError> {
         let pull = &self.pull;
         match (pull.state.as_str(), pull.merged_at, pull.closed_at) {
             ("OPEN", _, _) => Ok(PullRequestState::Open),
@@ -183,26 +182,26 @@ impl SnapshotBuilder {
                 Ok(PullRequestState::Merged { at, by, by_automerge_bot })
             }
             ("CLOSED", _, Some(at)) => Ok(PullRequestState::Closed { at }),
-            (state, _, _) => Err(partial(format!("its state `{state}` has no time, or is not known"))),
+            (state, _, _) => Err(partial(format!("state `{state}` is unknown or has no timestamp"))),
         }
     }
 
-    fn live(&self, demands: &BaseDemands) -> Result<LiveStatus, SnapshotError> {
+    fn live(&self, rules: &BaseRules) -> Result<LiveStatus, SnapshotError> {
         let mergeable = match self.pull.mergeable.as_str() {
             "MERGEABLE" => Mergeability::Clean,
             "CONFLICTING" => Mergeability::Conflicting,
             "UNKNOWN" => Mergeability::Unknown,
-            other => return Err(partial(format!("`{other}` is no mergeability that is known"))),
+            other => return Err(partial(format!("unknown mergeability `{other}`"))),
         };
-        let evident = || (demands.strict && self.is_up_to_date()).then_some(0);
-        Ok(LiveStatus { mergeable, behind_by: self.behind_by.or_else(evident), strict: demands.strict, build: None })
+        let up_to_date = || (rules.strict && self.is_up_to_date()).then_some(0);
+        Ok(LiveStatus { mergeable, behind_by: self.behind_by.or_else(up_to_date), strict: rules.strict, build: None })
     }
 
     fn signals(&self, policy: &Policy, own_app: Option<u64>) -> Result<Signals, SnapshotError> {
         let mut signals = Signals::default();
         for context in &self.contexts {
             match context {
-                // Suture does not wait for itself.
+                // Suture's own check run.
                 RollupContext::CheckRun(run) if run.app().is_some() && run.app() == own_app => {}
                 RollupContext::CheckRun(run) => note_run(&mut signals, policy, run, self.read_at)?,
                 RollupContext::StatusContext(status) => note_status(&mut signals, policy, status)?,
@@ -213,7 +212,7 @@ impl SnapshotBuilder {
         Ok(signals)
     }
 
-    /// Approver bots' words on this very head. A dismissed review keeps the time it was submitted.
+    /// Reviews of the approver bot on this head. A dismissed review keeps its submission time.
     fn note_approvals(&self, signals: &mut Signals, policy: &Policy) {
         for review in self.pull.latest_opinionated_reviews.iter().flat_map(List::iter) {
             let by = review.author.as_ref().map(Actor::login).unwrap_or_default().to_ascii_lowercase();
@@ -224,18 +223,18 @@ impl SnapshotBuilder {
         }
     }
 
-    /// Automerge Bot's attempt, as far as GitHub shows one: a place in the merge queue, or auto-merge.
+    /// Automerge Bot's attempt, if it is visible on GitHub: an entry in the merge queue, or auto-merge.
     fn note_merge(&self, signals: &mut Signals, policy: &Policy) {
-        let automerge_bots =
+        let by_automerge_bot =
             |actor: &Option<Actor>| actor.as_ref().is_some_and(|actor| policy.automerge_bot.is(&actor.login()));
         let attempt = |at, failed| {
             let text = if failed { "the merge queue cannot merge it".to_owned() } else { String::new() };
             MergeReport { failed, at, text, renewal: RenewalMark::None }
         };
-        if let Some(entry) = self.pull.merge_queue_entry.as_ref().filter(|entry| automerge_bots(&entry.enqueuer)) {
+        if let Some(entry) = self.pull.merge_queue_entry.as_ref().filter(|entry| by_automerge_bot(&entry.enqueuer)) {
             signals.note_merge(&attempt(entry.enqueued_at, entry.state == "UNMERGEABLE"));
         }
-        let auto = self.pull.auto_merge_request.as_ref().filter(|auto| automerge_bots(&auto.enabled_by));
+        let auto = self.pull.auto_merge_request.as_ref().filter(|auto| by_automerge_bot(&auto.enabled_by));
         if let Some(at) = auto.and_then(|auto| auto.enabled_at) {
             signals.note_merge(&attempt(at, false));
         }
@@ -272,7 +271,7 @@ fn note_run(
 ) -> Result<(), SnapshotError> {
     let conclusion = run.conclusion.as_deref().unwrap_or_default().to_ascii_lowercase();
     let Some(verdict) = mapping::run_verdict(&run.status, &conclusion) else {
-        return Err(partial(format!("`{} {conclusion}` is no state of a check that is known", run.status)));
+        return Err(partial(format!("unknown check state `{} {conclusion}`", run.status)));
     };
     let suite = run.check_suite.as_ref();
     let at = run
@@ -312,7 +311,7 @@ fn note_status(signals: &mut Signals, policy: &Policy, status: &StatusContextNod
         return note_policy(signals, policy, &state, text, status.created_at);
     }
     let Some(verdict) = mapping::status_verdict(&state) else {
-        return Err(partial(format!("`{state}` is no state of a status that is known")));
+        return Err(partial(format!("unknown status state `{state}`")));
     };
     let reported = mapping::CheckReportSource {
         name: &status.context,
@@ -336,13 +335,13 @@ fn note_policy(
     at: Timestamp,
 ) -> Result<(), SnapshotError> {
     let Some(verdict) = mapping::policy_verdict(policy, state, text) else {
-        return Err(partial(format!("`{state}` is no state of a policy that is known")));
+        return Err(partial(format!("unknown policy state `{state}`")));
     };
     signals.note_policy(&mapping::policy_report(verdict, at, text));
     Ok(())
 }
 
-/// As much of a description as webhooks look at, too.
+/// The part of a description that is searched, the same as for webhooks.
 pub(in crate::github) fn top_of(body: &str) -> &str {
     &body[..body.floor_char_boundary(BODY_BYTES)]
 }

@@ -1,4 +1,4 @@
-//! GitHub's answer to the verification query, field by field. Nothing is concluded here.
+//! The fields of the verification query's response, uninterpreted.
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Nodes {
-    /// `null` for what is gone, and for what could not be read.
+    /// `null` for nodes that do not exist or could not be read.
     pub(super) nodes: Vec<Option<Value>>,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct PullNode {
     pub(super) commits: List<PullCommitNode>,
 }
 
-/// The fields that are asked again while GitHub works out whether it can be merged.
+/// The fields that are polled while GitHub computes the mergeability.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct MergeabilityFields {
@@ -75,7 +75,7 @@ pub(in crate::github) struct Actor {
 }
 
 impl Actor {
-    /// The login as webhooks and REST spell it: GraphQL leaves out the `[bot]` of Apps.
+    /// The login as in webhooks and REST; GraphQL omits the `[bot]` of Apps.
     pub(in crate::github) fn login(&self) -> String {
         if self.kind == "Bot" && !self.login.ends_with("[bot]") {
             format!("{}[bot]", self.login)
@@ -100,7 +100,7 @@ pub(super) struct AutoMergeNode {
     pub(super) enabled_by: Option<Actor>,
 }
 
-/// A page of a list. Single entries may be `null`.
+/// A page of a list. Entries may be `null`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::github) struct List<T> {
@@ -110,8 +110,7 @@ pub(in crate::github) struct List<T> {
 }
 
 impl<T> List<T> {
-    /// Whether nothing of it is missing.
-    pub(super) fn is_whole(&self) -> bool {
+    pub(super) fn is_complete(&self) -> bool {
         !self.page_info.has_next_page && self.nodes.iter().all(Option::is_some)
     }
 
@@ -161,7 +160,7 @@ pub(super) struct BranchProtectionNode {
     pub(super) requires_strict_status_checks: bool,
 }
 
-/// What those may see of a protection who may not administrate it.
+/// The part of a protection that non-administrators may read.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RefUpdateRuleNode {
@@ -175,7 +174,7 @@ pub(super) struct RulesetRuleNode {
     pub(super) parameters: Option<StatusCheckParameters>,
 }
 
-/// Those of a rule that requires status checks; empty for every other rule.
+/// Empty for rules of other types.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct StatusCheckParameters {
@@ -197,7 +196,7 @@ pub(super) struct PullCommitNode {
 #[serde(rename_all = "camelCase")]
 pub(super) struct CommitNode {
     pub(super) oid: String,
-    /// `null` while nothing has reported.
+    /// `null` until the first report.
     pub(super) status_check_rollup: Option<StatusRollupNode>,
 }
 
@@ -216,9 +215,9 @@ pub(super) enum RollupContext {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct CheckRunNode {
-    /// GraphQL's `Int` has 32 bits, and GitHub's ids have more: it may be missing.
+    /// May be missing: GitHub's ids exceed the 32 bits of GraphQL's `Int`.
     pub(super) database_id: Option<u64>,
-    /// Ends in the id.
+    /// Ends with the id.
     pub(super) resource_path: Option<String>,
     pub(super) name: String,
     pub(super) status: String,
@@ -259,7 +258,7 @@ pub(super) struct StatusContextNode {
 }
 
 impl CheckRunNode {
-    /// Its id, which orders the runs of one check.
+    /// The id; newer runs of a check have higher ids.
     pub(super) fn id(&self) -> Option<u64> {
         let in_path = || self.resource_path.as_deref()?.rsplit(['/', '=']).next()?.parse().ok();
         self.database_id.or_else(in_path)
