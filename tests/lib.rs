@@ -142,7 +142,7 @@ pub async fn claim<S: Store, O: Publisher>(engine: &Engine<S, O>, pr: &PrId, run
         diagnosis: classify(&case),
         run: RunId::new(run),
         vulnerability: None,
-        story: EscalationHistory::default(),
+        history: EscalationHistory::default(),
     };
     fact(pr, format!("sweep-{run}"), now, FactKind::Diagnosed(Box::new(found)))
 }

@@ -87,8 +87,8 @@ async fn explain_names_spent_budget_hold_escalation_and_observe_mode() {
             error: "Jenkins is gone".to_owned(),
             failure: domain::backoff::AttemptFailure::Unavailable,
         };
-        let news = FactKind::Remedy { run: RunId::new(format!("run-{n}")), news: failed };
-        engine.apply(&fact(&pr(1), format!("n{n}"), minute(at + 1), news), minute(at + 1)).await.unwrap();
+        let update = FactKind::Remedy { run: RunId::new(format!("run-{n}")), update: failed };
+        engine.apply(&fact(&pr(1), format!("n{n}"), minute(at + 1), update), minute(at + 1)).await.unwrap();
         at += 60;
     }
     at += 600;

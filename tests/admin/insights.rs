@@ -23,8 +23,8 @@ async fn check_insights<S: Store + 'static>(store: S) {
     let engine = harness.admin.engine();
     let claimed = claim(engine, &pr(1), "run-1", minute(40)).await;
     engine.apply(&claimed, minute(40)).await.unwrap();
-    let news = FactKind::Remedy { run: RunId::new("run-1"), news: RemedyUpdate::Accepted };
-    engine.apply(&fact(&pr(1), "n1", minute(41), news), minute(41)).await.unwrap();
+    let update = FactKind::Remedy { run: RunId::new("run-1"), update: RemedyUpdate::Accepted };
+    engine.apply(&fact(&pr(1), "n1", minute(41), update), minute(41)).await.unwrap();
     let mut passed = check(&pr(1), "d9", "build", CheckVerdict::Passed, minute(45));
     if let FactKind::Check { check, .. } = &mut passed.kind {
         check.id = Some(8);

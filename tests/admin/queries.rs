@@ -21,8 +21,8 @@ async fn complete_remedy<S: Store + 'static>(harness: &Harness<S>) {
     let engine = harness.admin.engine();
     let claimed = claim(engine, &pr(1), "run-1", minute(40)).await;
     engine.apply(&claimed, minute(40)).await.unwrap();
-    let news = FactKind::Remedy { run: RunId::new("run-1"), news: RemedyUpdate::Accepted };
-    engine.apply(&fact(&pr(1), "n1", minute(41), news), minute(41)).await.unwrap();
+    let update = FactKind::Remedy { run: RunId::new("run-1"), update: RemedyUpdate::Accepted };
+    engine.apply(&fact(&pr(1), "n1", minute(41), update), minute(41)).await.unwrap();
     let mut passed = check(&pr(1), "d9", "build", CheckVerdict::Passed, minute(45));
     if let FactKind::Check { check, .. } = &mut passed.kind {
         check.id = Some(8);
@@ -255,7 +255,7 @@ async fn check_status<S: Store + 'static>(store: S) {
     assert_eq!((&status["state"], &status["commands"]), (&json!("CHECKS_PASSED"), &json!([])));
     let run = &status["runs"][0];
     assert_eq!((&run["id"], &run["kind"], &run["state"]), (&json!("run-1"), &json!("rebuild"), &json!("pending")));
-    assert_eq!(status["history"][0]["name"], "completed");
+    assert_eq!(status["history"][0]["run_end"], "completed");
     assert_eq!(harness.get(Caller::Viewer, "/api/runs?repo=shop&number=1").await.json()["runs"][0], *run);
 }
 

@@ -85,10 +85,10 @@ async fn cancel_ends_a_run_without_an_owning_record() {
     claim_rebuild(&harness).await;
     // A user command superseded the run, and the run's final write was lost.
     let engine = harness.admin.engine();
-    let news = RemedyUpdate::Dropped { why: "test".to_owned() };
+    let update = RemedyUpdate::Dropped { why: "test".to_owned() };
     let before = engine.run(&RunId::new("run-1"), minute(20)).await.unwrap().unwrap();
     engine
-        .apply(&fact(&pr(2), "n", minute(20), FactKind::Remedy { run: RunId::new("run-1"), news }), minute(20))
+        .apply(&fact(&pr(2), "n", minute(20), FactKind::Remedy { run: RunId::new("run-1"), update }), minute(20))
         .await
         .unwrap();
     let (key, item) = schema::run_row(&before, engine.policies().base()).unwrap();

@@ -140,8 +140,8 @@ async fn run_update_writes_record_and_run_together() {
     let (_, item) = schema::run_row(&running, acting().base()).unwrap();
     let write = RowWrite::Put { key, item, only_if: Condition::Version(version) };
     engine.store().write(vec![write], minute(6)).await.unwrap();
-    let news = |name: &str, news| fact(&pr(1), name, minute(6), FactKind::Remedy { run: id.clone(), news });
-    engine.apply(&news("n1", RemedyUpdate::Accepted), minute(6)).await.unwrap();
+    let update = |name: &str, update| fact(&pr(1), name, minute(6), FactKind::Remedy { run: id.clone(), update });
+    engine.apply(&update("n1", RemedyUpdate::Accepted), minute(6)).await.unwrap();
     let run = engine.run(&id, minute(6)).await.unwrap().unwrap();
     assert_eq!((run.state, run.wait_deadline), (RunState::WaitingExternal, Some(minute(66))));
     engine.apply(&check(&pr(1), "d5", "build", CheckVerdict::Passed, minute(9)), minute(9)).await.unwrap();
@@ -166,8 +166,8 @@ async fn result_before_acceptance_ends_the_run_in_one_transaction() {
     engine.store().write(vec![write], minute(6)).await.unwrap();
     // Jenkins' response was slow and the build quick, so the result arrives first.
     engine.apply(&check(&pr(1), "d5", "build", CheckVerdict::Passed, minute(9)), minute(9)).await.unwrap();
-    let news = FactKind::Remedy { run: id.clone(), news: RemedyUpdate::Accepted };
-    let applied = engine.apply(&fact(&pr(1), "n1", minute(10), news), minute(10)).await.unwrap();
+    let update = FactKind::Remedy { run: id.clone(), update: RemedyUpdate::Accepted };
+    let applied = engine.apply(&fact(&pr(1), "n1", minute(10), update), minute(10)).await.unwrap();
     assert_eq!(applied.outcome, FactOutcome::Applied, "{}", applied.reason);
     let run = engine.run(&id, minute(10)).await.unwrap().unwrap();
     assert_eq!((run.state, run.outcome.as_deref()), (RunState::Completed, Some("the checks passed")));

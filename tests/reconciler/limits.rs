@@ -13,8 +13,10 @@ use platform::store::not_before;
 use platform::store::pause;
 use platform::store::queries;
 use platform::store::schema;
+use platform::store::{Condition, Key, RowWrite, Store};
 use platform::sweep_summary::summary_of;
 use reconciler::{ReconcileScope, SweepOutcome, SweepTrigger};
+use serde_dynamo::{AttributeValue, Item};
 use testbed::{CallFault, SWEEP_TIMEOUT, Testbed, pr_id};
 
 /// Opens `count` pull requests whose checks never started and that are due now. The schedule and the Car Bridge are off.
@@ -91,6 +93,24 @@ async fn paused_sweep_claims_nothing() {
     assert_eq!(summary.stale.len(), 2);
     pause::unpause(&testbed.store, testbed.now(), testbed.now()).await.unwrap();
     testbed.pass(6).await;
+    assert_eq!(testbed.sweep_now().await.claims(), 2);
+}
+
+#[tokio::test]
+async fn unreadable_breaker_claims_nothing() {
+    let testbed = Testbed::new(FakeSettings::default(), "");
+    open_stale(&testbed, 2).await;
+    let key = Key::state("BREAKER");
+    let mut item = Item::default();
+    item.inner_mut().insert("body".to_owned(), AttributeValue::S("not a breaker".to_owned()));
+    let put = |item| vec![RowWrite::Put { key: key.clone(), item, only_if: Condition::Always }];
+    testbed.store.write(put(item), testbed.now()).await.unwrap();
+    let summary = testbed.sweep_now().await;
+    assert_eq!((summary.claims(), summary.skipped["store"], summary.breaker), (0, 2, None), "{summary:?}");
+    assert!(summary.errors.iter().any(|error| error.starts_with("breaker: ")), "{summary:?}");
+    let delete = RowWrite::Delete { key, only_if: Condition::Always };
+    testbed.store.write(vec![delete], testbed.now()).await.unwrap();
+    testbed.pass(2).await;
     assert_eq!(testbed.sweep_now().await.claims(), 2);
 }
 

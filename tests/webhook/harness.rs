@@ -68,10 +68,14 @@ pub(crate) struct Harness {
 
 impl Harness {
     pub(crate) fn new(config: &str) -> Self {
+        let secrets = |text| Some(SenderSecrets::parse(text).unwrap());
+        Self::with_secrets(config, secrets("j"), secrets("b-new,b-old"))
+    }
+
+    /// `None`: no secret is configured for this sender.
+    pub(crate) fn with_secrets(config: &str, jenkins: Option<SenderSecrets>, bot: Option<SenderSecrets>) -> Self {
         let policies = policies(config);
-        let secrets = |text| SenderSecrets::parse(text).unwrap();
-        let senders =
-            WebhookSecrets { github: secrets(SECRET), jenkins: Some(secrets("j")), bot: Some(secrets("b-new,b-old")) };
+        let senders = WebhookSecrets { github: SenderSecrets::parse(SECRET).unwrap(), jenkins, bot };
         let own = BotIdentity { app_id: Some(77), login: Some("suture[bot]".to_owned()) };
         let lines = Lines::default();
         let log = MetricLog::writing_to(lines.clone());
@@ -179,7 +183,7 @@ impl Harness {
         let fact = tests::claim(self.webhook.engine(), pr, run, self.now).await;
         self.apply(&fact).await;
         let accepted =
-            FactKind::Remedy { run: domain::id::RunId::new(run), news: domain::event::RemedyUpdate::Accepted };
+            FactKind::Remedy { run: domain::id::RunId::new(run), update: domain::event::RemedyUpdate::Accepted };
         let moment_later = self.now + SignedDuration::from_secs(1);
         self.apply(&tests::fact(pr, format!("{run}-accepted"), moment_later, accepted)).await;
     }

@@ -118,6 +118,17 @@ async fn delivery_returns_503_when_the_store_is_down() {
 }
 
 #[tokio::test]
+async fn sender_without_a_configured_secret_gets_404() {
+    let harness = Harness::with_secrets(CONFIG, None, None);
+    let signature = sign(SECRET, b"{}");
+    let headers = [("x-hub-signature-256", signature.as_str()), ("authorization", "Bearer ")];
+    for path in ["/webhook/jenkins", "/webhook/bot"] {
+        let response = harness.request(Method::POST, path, &headers, b"{}").await;
+        assert_eq!((response.code, response.outcome.as_str()), (404, "NOT_FOUND"), "{path}");
+    }
+}
+
+#[tokio::test]
 async fn jenkins_and_bots_use_their_own_secrets() {
     let harness = Harness::new(CONFIG);
     harness.expect(&pull(42, "opened", 'a', 0), "applied").await;

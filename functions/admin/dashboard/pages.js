@@ -189,7 +189,7 @@ function drawEvents(s) {
     const position = moves.indexOf(event), before = position >= 0 && moves[position + 1];
     return h('tr', { key: `${event.id}#${event.hop}` }, h('td', timeAgo(event.at)), h('td', badge(event.kind)), h('td', h('p', richText(event.text)),
       h('p.muted', position >= 0 && event.from && `${labelOf(event.from)} → ${labelOf(event.to)}${before ? ` after ${duration((Date.parse(event.at) - Date.parse(before.at)) / 1000)}` : ''}. `,
-        `By ${event.by ?? event.source}`, event.name && ` · ${event.name}`, event.head && ` · ${event.head.slice(0, 7)}`), event.anomaly && h('p.alert', event.anomaly)));
+        `By ${event.by ?? event.source}`, (event.name ?? event.run_end) && ` · ${event.name ?? event.run_end}`, event.head && ` · ${event.head.slice(0, 7)}`), event.anomaly && h('p.alert', event.anomaly)));
   })), s.history.length >= 50 && !app.data.allEventsLoaded && h('p', button('events', 'Load older events'))];
 }
 

@@ -31,10 +31,10 @@ async fn main() -> ExitCode {
 }
 
 async fn start() -> Result<(), Error> {
-    let vault = aws::environment().await?;
-    let clients = Clients::connect_if_set(&vault)?;
+    let secret_env = aws::environment().await?;
+    let clients = Clients::connect_if_set(&secret_env)?;
     // Only live explanations need the clients, so they are optional.
-    let router = router(Arc::new(build(&vault, clients.as_ref()).await?));
+    let router = router(Arc::new(build(&secret_env, clients.as_ref()).await?));
     let (router, clients) = (&router, &clients);
     api_gateway::run(move |request: Request| async move {
         if let Some(clients) = clients {
@@ -46,24 +46,24 @@ async fn start() -> Result<(), Error> {
 }
 
 async fn build(
-    vault: &Arc<SecretEnv>,
+    secret_env: &Arc<SecretEnv>,
     clients: Option<&Clients>,
 ) -> Result<Admin<impl Store + 'static + use<>, impl Publisher + 'static + use<>>, ConfigError> {
-    let policies = env::policies(&**vault)?;
-    let (store, outlets) = aws::backends(&**vault).await?;
+    let policies = env::policies(&**secret_env)?;
+    let (store, publisher) = aws::backends(&**secret_env).await?;
     let settings = AdminSettings {
-        keys: config::keys(&**vault)?,
-        owner: vault.get("SUTURE_GITHUB_OWNER"),
+        keys: config::keys(&**secret_env)?,
+        owner: secret_env.get("SUTURE_GITHUB_OWNER"),
         github: clients.map(|clients| clients.github.clone()),
         jenkins: clients.and_then(|clients| clients.jenkins.clone()),
-        dlq: aws::dead_letters(&**vault).await?,
+        dlq: aws::dead_letters(&**secret_env).await?,
         clock: Arc::new(SystemClock),
-        log: env::log(&**vault),
+        log: env::log(&**secret_env),
     };
-    let admin = Admin::new(Engine::new(store, outlets, policies), settings);
-    let renewed = |vault: &SecretEnv| {
-        let keys = config::keys(vault);
+    let admin = Admin::new(Engine::new(store, publisher, policies), settings);
+    let renewed = |secret_env: &SecretEnv| {
+        let keys = config::keys(secret_env);
         keys.inspect_err(|error| tracing::error!(%error, "rotated API keys are invalid; keeping the old keys")).ok()
     };
-    Ok(admin.with_secret_refresh(SecretRefresher::new(vault, Timestamp::now, renewed)))
+    Ok(admin.with_secret_refresh(SecretRefresher::new(secret_env, Timestamp::now, renewed)))
 }

@@ -18,10 +18,10 @@ use platform::{aws, env};
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
     tracing::init_default_subscriber();
-    let vault = aws::environment().await?;
-    let clients = Clients::connect(&vault)?;
-    let bridge = build(&vault, &clients).await?;
-    let log = env::log(&*vault);
+    let secret_env = aws::environment().await?;
+    let clients = Clients::connect(&secret_env)?;
+    let bridge = build(&secret_env, &clients).await?;
+    let log = env::log(&*secret_env);
     let (bridge, clients, log) = (&bridge, &clients, &log);
     run(service_fn(move |event: LambdaEvent<SqsEvent>| async move {
         let deadline = i64::try_from(event.context.deadline).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
@@ -33,16 +33,16 @@ async fn main() -> Result<(), Error> {
 }
 
 async fn build(
-    vault: &SecretEnv,
+    secret_env: &SecretEnv,
     clients: &Clients,
 ) -> anyhow::Result<CarBridge<impl Store + use<>, impl Publisher + use<>>> {
-    let policies = env::policies(vault)?;
-    let (store, outlets) = aws::backends(vault).await?;
+    let policies = env::policies(secret_env)?;
+    let (store, publisher) = aws::backends(secret_env).await?;
     let world = ExternalClients {
         github: clients.github.clone(),
         jenkins: clients.jenkins.clone(),
         http: Transport::https().map_err(|error| anyhow::anyhow!("cannot build HTTPS client: {error}"))?,
         clock: Arc::new(SystemClock),
     };
-    Ok(CarBridge::new(Engine::new(store, outlets, policies), world))
+    Ok(CarBridge::new(Engine::new(store, publisher, policies), world))
 }

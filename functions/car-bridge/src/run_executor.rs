@@ -337,8 +337,14 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         Ok(MessageOutcome::Rejected(why.to_owned()))
     }
 
-    async fn report_update(&self, pr: &PrId, run: &Run, word: &str, news: RemedyUpdate) -> Result<(), RetryableError> {
-        let what = FactKind::Remedy { run: run.id.clone(), news };
+    async fn report_update(
+        &self,
+        pr: &PrId,
+        run: &Run,
+        word: &str,
+        update: RemedyUpdate,
+    ) -> Result<(), RetryableError> {
+        let what = FactKind::Remedy { run: run.id.clone(), update };
         self.apply_fact(pr, format!("{}#{word}", run.id), self.now(), what).await.map(drop)
     }
 

@@ -32,8 +32,8 @@ impl<O: Publisher> DigestingPublisher<O> {
     }
 
     /// Sends a message immediately, mails included.
-    pub(crate) async fn send_now(&self, parcel: OutboundMessage) -> Result<(), PublishError> {
-        let sent = timeout(SEND_TIMEOUT, self.publisher.send_one(parcel)).await;
+    pub(crate) async fn send_now(&self, outbound: OutboundMessage) -> Result<(), PublishError> {
+        let sent = timeout(SEND_TIMEOUT, self.publisher.send_one(outbound)).await;
         sent.unwrap_or_else(|_| Err(PublishError("timed out".to_owned())))
     }
 
@@ -41,15 +41,15 @@ impl<O: Publisher> DigestingPublisher<O> {
         std::mem::take(&mut *self.held.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn hold(&self, parcel: &OutboundMessage) {
+    fn hold(&self, outbound: &OutboundMessage) {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        if held.iter().all(|known| known.id != parcel.id) {
-            held.push(parcel.clone());
+        if held.iter().all(|known| known.id != outbound.id) {
+            held.push(outbound.clone());
         }
     }
 
     pub(crate) fn is_held(&self, id: &EffectId) -> bool {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|parcel| parcel.id == id.as_str())
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|outbound| outbound.id == id.as_str())
     }
 
     /// Sends the held mails and deletes them from the outbox. Returns how many were sent; mails that could not be sent
@@ -65,19 +65,19 @@ impl<O: Publisher> DigestingPublisher<O> {
             return Ok(0);
         }
         let is_digest = held.len() > MAX_SINGLE_MAILS;
-        let parcels = if is_digest { vec![digest(&held)] } else { held.clone() };
-        let results = timeout(SEND_TIMEOUT, self.publisher.publish(&parcels))
+        let outbounds = if is_digest { vec![digest(&held)] } else { held.clone() };
+        let results = timeout(SEND_TIMEOUT, self.publisher.publish(&outbounds))
             .await
-            .unwrap_or_else(|_| parcels.iter().map(|_| Err(PublishError("timed out".to_owned()))).collect());
+            .unwrap_or_else(|_| outbounds.iter().map(|_| Err(PublishError("timed out".to_owned()))).collect());
         let sent = results.iter().filter(|result| result.is_ok()).count();
         let (mut delivered, mut deferred) = (Vec::new(), Vec::new());
-        for (index, parcel) in held.iter().enumerate() {
-            let key = schema::effect_key(&EffectId::new(parcel.id.as_str()));
+        for (index, outbound) in held.iter().enumerate() {
+            let key = schema::effect_key(&EffectId::new(outbound.id.as_str()));
             let result = results.get(if is_digest { 0 } else { index });
             if matches!(result, Some(Ok(()))) {
                 delivered.push(RowWrite::Delete { key, only_if: Condition::Always });
             } else {
-                warn!(effect = %parcel.id, ?result, "cannot send mail; left in outbox");
+                warn!(effect = %outbound.id, ?result, "cannot send mail; left in outbox");
                 deferred.push(schema::set_due_at(key, later, Condition::Present));
             }
         }
@@ -94,7 +94,7 @@ impl<O: Publisher> DigestingPublisher<O> {
 
 /// One mail that lists many. The same mails give the same id, so that a repeated digest can be recognised.
 fn digest(held: &[OutboundMessage]) -> OutboundMessage {
-    let mut ids: Vec<&str> = held.iter().map(|parcel| parcel.id.as_str()).collect();
+    let mut ids: Vec<&str> = held.iter().map(|outbound| outbound.id.as_str()).collect();
     // The next sweep may read them in another order.
     ids.sort_unstable();
     let notices: Vec<&Notice> = held.iter().filter_map(notice_of).collect();
@@ -104,27 +104,27 @@ fn digest(held: &[OutboundMessage]) -> OutboundMessage {
     }
 }
 
-fn notice_of(parcel: &OutboundMessage) -> Option<&Notice> {
-    match &parcel.destination {
+fn notice_of(outbound: &OutboundMessage) -> Option<&Notice> {
+    match &outbound.destination {
         Destination::Notice(notice) => Some(notice),
         Destination::Queue { .. } | Destination::Bus { .. } => None,
     }
 }
 
 impl<O: Publisher> Publisher for DigestingPublisher<O> {
-    async fn publish(&self, parcels: &[OutboundMessage]) -> Vec<Result<(), PublishError>> {
+    async fn publish(&self, outbounds: &[OutboundMessage]) -> Vec<Result<(), PublishError>> {
         let others: Vec<OutboundMessage> =
-            parcels.iter().filter(|parcel| notice_of(parcel).is_none()).cloned().collect();
+            outbounds.iter().filter(|outbound| notice_of(outbound).is_none()).cloned().collect();
         let results = if others.is_empty() { Vec::new() } else { self.publisher.publish(&others).await };
         let mut results = results.into_iter();
         let missing = || Err(PublishError("the publisher returned no result".to_owned()));
-        parcels
+        outbounds
             .iter()
-            .map(|parcel| {
-                if notice_of(parcel).is_none() {
+            .map(|outbound| {
+                if notice_of(outbound).is_none() {
                     return results.next().unwrap_or_else(missing);
                 }
-                self.hold(parcel);
+                self.hold(outbound);
                 Err(PublishError("held for the digest".to_owned()))
             })
             .collect()

@@ -20,6 +20,6 @@ pub(crate) async fn load<S: Store>(store: &S, pr: &PrId, now: Timestamp) -> Resu
     )?;
     Ok(EscalationHistory {
         remedies: runs.entries.iter().rev().filter_map(sweep::remedy_line).collect(),
-        history: events.entries.iter().rev().map(sweep::event_line).collect(),
+        events: events.entries.iter().rev().map(sweep::event_line).collect(),
     })
 }

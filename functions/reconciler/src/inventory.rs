@@ -195,8 +195,8 @@ impl<S: Store, O: Publisher> Inventory<'_, S, O> {
         let Ok(repo) = REDELIVERY_GROUP.parse() else { return Ok(()) };
         let message = QueueMessage::Task(Task::Redeliver { delivery: delivery.id });
         let what = Destination::Queue { message, repo, delay: Duration::ZERO };
-        let parcel = OutboundMessage { id: format!("redeliver-{}", delivery.id), destination: what };
-        if let Err(error) = self.cx.engine.publisher().send_now(parcel).await {
+        let outbound = OutboundMessage { id: format!("redeliver-{}", delivery.id), destination: what };
+        if let Err(error) = self.cx.engine.publisher().send_now(outbound).await {
             warn!(delivery = delivery.id, %error, "cannot request webhook redelivery");
             return Ok(());
         }

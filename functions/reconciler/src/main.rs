@@ -30,10 +30,10 @@ async fn main() -> ExitCode {
 }
 
 async fn start() -> Result<(), Error> {
-    let vault = aws::environment().await?;
-    let clients = Clients::connect(&vault)?;
-    let sweep = build(&vault, &clients).await?;
-    let log = env::log(&*vault);
+    let secret_env = aws::environment().await?;
+    let clients = Clients::connect(&secret_env)?;
+    let sweep = build(&secret_env, &clients).await?;
+    let log = env::log(&*secret_env);
     let (sweep, clients, log) = (&sweep, &clients, &log);
     run(service_fn(move |event: LambdaEvent<Value>| async move {
         let deadline = i64::try_from(event.context.deadline).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
@@ -46,13 +46,13 @@ async fn start() -> Result<(), Error> {
 }
 
 async fn build(
-    vault: &SecretEnv,
+    secret_env: &SecretEnv,
     clients: &Clients,
 ) -> anyhow::Result<Reconciler<impl Store + use<>, impl Publisher + use<>>> {
-    let policies = env::policies(vault)?;
-    let (store, outlets) = aws::backends(vault).await?;
+    let policies = env::policies(secret_env)?;
+    let (store, publisher) = aws::backends(secret_env).await?;
     let (github, jenkins) = (clients.github.clone(), clients.jenkins.clone());
-    let owners = vault.get("SUTURE_GITHUB_OWNER").into_iter().collect();
+    let owners = secret_env.get("SUTURE_GITHUB_OWNER").into_iter().collect();
     let http = Transport::https().map_err(|error| anyhow::anyhow!("cannot build HTTPS client: {error}"))?;
-    Ok(Reconciler::new(store, outlets, policies, github, jenkins, Arc::new(SystemClock), owners).with_clients(http))
+    Ok(Reconciler::new(store, publisher, policies, github, jenkins, Arc::new(SystemClock), owners).with_clients(http))
 }

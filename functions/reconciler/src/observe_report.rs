@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use domain::text::sweep as words;
+use domain::text::sweep as sweep_text;
 use jiff::{SignedDuration, Timestamp};
 use platform::publish::Publisher;
 use platform::store::schema;
@@ -60,7 +60,7 @@ pub(crate) async fn write(
     if *seen != ObservedWeek::default() {
         let week = add(cx.store(), seen, cx.now()).await?;
         let (remedies, escalations) = (week.would_remedy.len(), week.would_escalate.len());
-        summary.observed = Some(words::observe_report(remedies, escalations, week_of(cx.now())));
+        summary.observed = Some(sweep_text::observe_report(remedies, escalations, week_of(cx.now())));
     }
     Ok(())
 }

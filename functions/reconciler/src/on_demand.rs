@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use domain::id::{PrId, RepoName, RunId};
 use domain::reconcile_request::{ReconcileRequest, ReconcileScope, RequestCompletion, RequestNextStep};
 use domain::run::{Initiator, Run, RunStep, TransitionContext};
-use domain::text::sweep as words;
+use domain::text::sweep as sweep_text;
 use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use platform::engine::EngineError;
@@ -257,7 +257,7 @@ fn closed_run(run: Run, next: &RequestNextStep, report: &SweepReport, tries: u32
         }
         RequestNextStep::Finished => run.checkpoint(step).and_then(|run| run.complete(sentence, context)),
         RequestNextStep::Superseded { by } => {
-            let sentence = format!("{}; {sentence}", words::superseded(by));
+            let sentence = format!("{}; {sentence}", sweep_text::superseded(by));
             run.checkpoint(step).and_then(|run| run.cancel(sentence, context))
         }
         RequestNextStep::GivenUp => run.checkpoint(step).and_then(|run| run.fail("retries exhausted", error, context)),

@@ -78,14 +78,14 @@ impl<S: Store, O: Publisher> Reconciler<S, O> {
     /// lists its installations instead.
     pub fn new(
         store: S,
-        outlets: O,
+        publisher: O,
         policies: Policies,
         github: GitHub,
         jenkins: Option<Jenkins>,
         clock: Arc<dyn Clock>,
         owners: Vec<String>,
     ) -> Self {
-        let engine = Engine::new(store, DigestingPublisher::new(outlets), policies);
+        let engine = Engine::new(store, DigestingPublisher::new(publisher), policies);
         Self { engine, github, jenkins, clock, owners, repos: RepoRegistry::default(), http: None }
     }
 

@@ -222,9 +222,9 @@ impl<S: Store, O: Publisher> Remediation<'_, S, O> {
                 }
             }
         }
-        let story = self.escalation_history(&record, &diagnosis).await?;
+        let history = self.escalation_history(&record, &diagnosis).await?;
         let spent = diagnosis.overridden.is_some();
-        let found = DiagnosisFact { diagnosis, run: run.clone(), vulnerability, story };
+        let found = DiagnosisFact { diagnosis, run: run.clone(), vulnerability, history };
         let fact = self.cx.fact(&pr, "diagnose", FactKind::Diagnosed(Box::new(found)));
         let (outcome, what) = match self.cx.apply(record, &fact).await {
             Ok(applied) => (outcome_of(&applied, &run, spent), applied.reason),

@@ -84,8 +84,8 @@ impl<S: Store, O: Publisher> RunRecovery<'_, S, O> {
             RunRecoveryAction::PollExternal => match self.jenkins.poll(&run).await? {
                 ItemState::Cancelled(item) => {
                     let error = format!("Jenkins queue item {item} was cancelled");
-                    let news = RemedyUpdate::Failed { error: error.clone(), failure: AttemptFailure::Unavailable };
-                    self.end(run, news, error).await
+                    let update = RemedyUpdate::Failed { error: error.clone(), failure: AttemptFailure::Unavailable };
+                    self.end(run, update, error).await
                 }
                 state @ (ItemState::Build(_) | ItemState::Queued(..) | ItemState::Forgotten | ItemState::Unknown) => {
                     let loaded = run.version;
@@ -111,8 +111,8 @@ impl<S: Store, O: Publisher> RunRecovery<'_, S, O> {
     /// Sends the same message to the Car Bridge, which finds the completed steps in the run.
     async fn resend(&mut self, run: &Run) {
         let Some(message) = run.message() else { return };
-        let parcel = OutboundMessage::command(format!("{}#{}", run.id, run.version), message);
-        match self.cx.engine.publisher().send_now(parcel).await {
+        let outbound = OutboundMessage::command(format!("{}#{}", run.id, run.version), message);
+        match self.cx.engine.publisher().send_now(outbound).await {
             Ok(()) => self.summary.resent += 1,
             // The run is due again in a minute.
             Err(error) => warn!(run = %run.id, %error, "cannot resend run"),
@@ -126,14 +126,15 @@ impl<S: Store, O: Publisher> RunRecovery<'_, S, O> {
             return Ok(());
         }
         let failed = RemedyUpdate::Failed { error: error.to_string(), failure: AttemptFailure::TimedOut };
-        let news = if overdue { RemedyUpdate::Overdue } else { failed };
-        self.end(run, news, error.to_string()).await
+        let update = if overdue { RemedyUpdate::Overdue } else { failed };
+        self.end(run, update, error.to_string()).await
     }
 
     /// Ends a run: updates the record that waits for it, if any, ends the run, and counts the failure for the breaker.
-    async fn end(&mut self, run: Run, news: RemedyUpdate, error: String) -> Result<(), EngineError> {
+    async fn end(&mut self, run: Run, update: RemedyUpdate, error: String) -> Result<(), EngineError> {
         if let Some(pr) = &run.pr {
-            let fact = self.cx.fact(pr, &format!("{}.expired", run.id), FactKind::Remedy { run: run.id.clone(), news });
+            let fact =
+                self.cx.fact(pr, &format!("{}.expired", run.id), FactKind::Remedy { run: run.id.clone(), update });
             let applied = self.cx.engine.apply(&fact, self.cx.now()).await?;
             info!(run = %run.id, %pr, reason = applied.reason, "run expired");
         }

@@ -64,8 +64,8 @@ fn record(policy: &Policy) -> PullRequest {
     let mut record = decide(policy, None, &fact(0, 0, FactKind::Opened(described)), at(0)).record;
     for n in 0..20 {
         let verdict = if n == 19 { CheckVerdict::Running } else { CheckVerdict::Passed };
-        let heard = fact(n + 1, 2, check(n, verdict, 2));
-        record = decide(policy, record, &heard, at(2)).record;
+        let fact_of_interest = fact(n + 1, 2, check(n, verdict, 2));
+        record = decide(policy, record, &fact_of_interest, at(2)).record;
     }
     let mut record = record.expect("it was opened");
     record.required_checks = (0..20).map(|n| format!("continuous-integration/jenkins/stage-{n:02}")).collect();
@@ -79,11 +79,12 @@ fn benchmarks(criterion: &mut Criterion) {
     let passes = fact(50, 9, check(19, CheckVerdict::Passed, 9));
     let again = fact(51, 2, check(3, CheckVerdict::Passed, 2));
     let fails = fact(52, 9, check(19, CheckVerdict::Failed, 9));
-    for (name, heard) in [("last check passes", &passes), ("nothing new", &again), ("a check fails", &fails)] {
+    for (name, fact_of_interest) in [("last check passes", &passes), ("nothing new", &again), ("a check fails", &fails)]
+    {
         criterion.bench_function(&format!("decide, 20 checks: {name}"), |bench| {
             bench.iter_batched(
                 || running.clone(),
-                |record| decide(&policy, Some(record), black_box(heard), at(10)),
+                |record| decide(&policy, Some(record), black_box(fact_of_interest), at(10)),
                 BatchSize::SmallInput,
             );
         });

@@ -411,7 +411,7 @@ mod tests {
     use crate::event::FactKind;
     use crate::pull_request::DroppedRemedies;
     use crate::signals::{CheckVerdict, MergeReport};
-    use crate::tests::fixture::{PullRequestStory, approved, merging, minutes, policy_says, run_of, sha};
+    use crate::tests::fixture::{PrScenario, approved, merging, minutes, policy_says, run_of, sha};
 
     /// A healthy pull request: no conflicts, up to date, Jenkins not read.
     const FINE: LiveStatus =
@@ -431,17 +431,17 @@ mod tests {
     ];
 
     /// A pull request that has been in its state for exactly its threshold.
-    fn stuck(state: State) -> PullRequestStory {
-        let mut tale = PullRequestStory::at(state);
-        tale.now = tale.record().state_since + tale.policy.threshold(state).unwrap();
-        tale
+    fn stuck(state: State) -> PrScenario {
+        let mut scenario = PrScenario::at(state);
+        scenario.now = scenario.record().state_since + scenario.policy.threshold(state).unwrap();
+        scenario
     }
 
     /// The same, one second earlier.
-    fn almost_stuck(state: State) -> PullRequestStory {
-        let mut tale = stuck(state);
-        tale.now -= SECOND;
-        tale
+    fn almost_stuck(state: State) -> PrScenario {
+        let mut scenario = stuck(state);
+        scenario.now -= SECOND;
+        scenario
     }
 
     /// Rule, classification, and the next rule that would have matched.
@@ -449,8 +449,8 @@ mod tests {
         (found.rule.number, found.classification, found.next.map(|rule| rule.number))
     }
 
-    fn diagnosed(tale: &PullRequestStory) -> (&'static str, Classification, Option<&'static str>) {
-        summary(&tale.diagnose(Some(&FINE)))
+    fn diagnosed(scenario: &PrScenario) -> (&'static str, Classification, Option<&'static str>) {
+        summary(&scenario.diagnose(Some(&FINE)))
     }
 
     const TOO_EARLY: (&str, Classification, Option<&str>) = ("10", Classification::NoAction, Some("11"));
@@ -510,9 +510,9 @@ mod tests {
 
     #[test]
     fn diagnosis_has_the_state_and_head_of_the_record() {
-        let mut tale = stuck(State::Approved);
-        tale.record_mut().head_sha = sha('c');
-        let found = tale.diagnose(Some(&FINE));
+        let mut scenario = stuck(State::Approved);
+        scenario.record_mut().head_sha = sha('c');
+        let found = scenario.diagnose(Some(&FINE));
         assert_eq!((found.state, found.head_sha), (State::Approved, sha('c')));
     }
 
@@ -523,9 +523,9 @@ mod tests {
             let found = almost_stuck(state).diagnose(Some(&conflicting));
             assert_eq!((found.rule.number, found.classification), ("1", Classification::CloseAndReopen), "{state}");
         }
-        let mut tale = almost_stuck(State::Created);
-        tale.record_mut().base_branch = "release/2".to_owned();
-        let found = tale.diagnose(Some(&conflicting));
+        let mut scenario = almost_stuck(State::Created);
+        scenario.record_mut().base_branch = "release/2".to_owned();
+        let found = scenario.diagnose(Some(&conflicting));
         assert_eq!(found.rule, RuleName { number: "1", title: "MERGE CONFLICT DETECTED" });
         assert_eq!(found.evidence, ["GitHub reports merge conflicts with `release/2`"]);
         assert_eq!((found.next.unwrap().number, found.inconclusive, found.overridden), ("10", false, None));
@@ -533,9 +533,9 @@ mod tests {
 
     #[test]
     fn rule_1_does_not_match_without_a_conflict() {
-        let tale = almost_stuck(State::Approved);
-        assert_eq!(summary(&tale.diagnose(Some(&FINE))), TOO_EARLY);
-        assert_eq!(summary(&tale.diagnose(None)), TOO_EARLY);
+        let scenario = almost_stuck(State::Approved);
+        assert_eq!(summary(&scenario.diagnose(Some(&FINE))), TOO_EARLY);
+        assert_eq!(summary(&scenario.diagnose(None)), TOO_EARLY);
     }
 
     #[test]
@@ -564,48 +564,48 @@ mod tests {
 
     #[test]
     fn rule_2_needs_all_of_its_conditions() {
-        let tale = almost_stuck(State::Approved);
+        let scenario = almost_stuck(State::Approved);
         let behind = LiveStatus { behind_by: Some(1), ..FINE };
         for live in [
             LiveStatus { behind_by: Some(0), ..behind },
             LiveStatus { behind_by: None, ..behind },
             LiveStatus { strict: false, ..behind },
         ] {
-            assert_eq!(summary(&tale.diagnose(Some(&live))), TOO_EARLY, "{live:?}");
+            assert_eq!(summary(&scenario.diagnose(Some(&live))), TOO_EARLY, "{live:?}");
         }
-        assert_eq!(summary(&tale.diagnose(None)), TOO_EARLY);
-        let conflicting = tale.diagnose(Some(&LiveStatus { mergeable: Mergeability::Conflicting, ..behind }));
+        assert_eq!(summary(&scenario.diagnose(None)), TOO_EARLY);
+        let conflicting = scenario.diagnose(Some(&LiveStatus { mergeable: Mergeability::Conflicting, ..behind }));
         assert_eq!(summary(&conflicting), ("1", Classification::CloseAndReopen, Some("10")));
     }
 
     #[test]
     fn rule_2_ignores_strict_if_behind_is_always() {
-        let mut tale = almost_stuck(State::Approved);
-        tale.policy.checks.behind = BehindRule::Always;
+        let mut scenario = almost_stuck(State::Approved);
+        scenario.policy.checks.behind = BehindRule::Always;
         let lax = LiveStatus { behind_by: Some(1), strict: false, ..FINE };
-        assert_eq!(summary(&tale.diagnose(Some(&lax))), ("2", Classification::UpdateBranch, Some("10")));
+        assert_eq!(summary(&scenario.diagnose(Some(&lax))), ("2", Classification::UpdateBranch, Some("10")));
         let level = LiveStatus { behind_by: Some(0), ..lax };
-        assert_eq!(summary(&tale.diagnose(Some(&level))), TOO_EARLY);
+        assert_eq!(summary(&scenario.diagnose(Some(&level))), TOO_EARLY);
     }
 
     #[test]
     fn rule_3_retries_a_transient_failure() {
-        let tale = stuck(State::ChecksFailed);
-        let found = tale.diagnose(Some(&FINE));
+        let scenario = stuck(State::ChecksFailed);
+        let found = scenario.diagnose(Some(&FINE));
         assert_eq!(found.rule, RuleName { number: "3", title: "CHECKS FAILED — TRANSIENT" });
         assert_eq!(summary(&found), ("3", Classification::RetryChecks, Some("11")));
         assert_eq!(found.evidence, ["`build` failed, transient by rule `timeout`: timeout"]);
         assert_eq!((found.inconclusive, found.overridden), (false, None));
         // The rule does not depend on the threshold; the sweep only visits stale pull requests.
         assert_eq!(diagnosed(&almost_stuck(State::ChecksFailed)), ("3", Classification::RetryChecks, Some("10")));
-        assert_eq!(summary(&tale.diagnose(None)), ("3", Classification::RetryChecks, Some("11")));
+        assert_eq!(summary(&scenario.diagnose(None)), ("3", Classification::RetryChecks, Some("11")));
     }
 
     #[test]
     fn rule_3_needs_its_state_and_substatus() {
-        let mut tale = almost_stuck(State::ChecksFailed);
-        tale.record_mut().substatus = Some(Substatus::Persistent);
-        assert_eq!(diagnosed(&tale), ("4", Classification::NeedsIntervention, Some("10")));
+        let mut scenario = almost_stuck(State::ChecksFailed);
+        scenario.record_mut().substatus = Some(Substatus::Persistent);
+        assert_eq!(diagnosed(&scenario), ("4", Classification::NeedsIntervention, Some("10")));
         let mut running = almost_stuck(State::ChecksRunning);
         running.record_mut().substatus = Some(Substatus::Transient);
         assert_eq!(diagnosed(&running), TOO_EARLY);
@@ -613,12 +613,12 @@ mod tests {
 
     #[test]
     fn rule_4_escalates_a_persistent_failure() {
-        let mut tale = PullRequestStory::at(State::ChecksRunning);
-        tale.fail("build", None, "3 tests failed");
-        tale.fail("scan", Some("network"), "connection reset");
-        tale.apply(FactKind::Check { head: sha('a'), check: run_of("lint", CheckVerdict::Failed, tale.now) });
-        tale.check("docs", CheckVerdict::Passed);
-        let found = tale.diagnose(Some(&FINE));
+        let mut scenario = PrScenario::at(State::ChecksRunning);
+        scenario.fail("build", None, "3 tests failed");
+        scenario.fail("scan", Some("network"), "connection reset");
+        scenario.apply(FactKind::Check { head: sha('a'), check: run_of("lint", CheckVerdict::Failed, scenario.now) });
+        scenario.check("docs", CheckVerdict::Passed);
+        let found = scenario.diagnose(Some(&FINE));
         assert_eq!(found.rule, RuleName { number: "4", title: "CHECKS FAILED — PERSISTENT" });
         assert_eq!(summary(&found), ("4", Classification::NeedsIntervention, Some("10")));
         assert_eq!(
@@ -634,15 +634,15 @@ mod tests {
 
     #[test]
     fn rule_4_treats_a_missing_substatus_as_persistent() {
-        let mut tale = stuck(State::ChecksFailed);
-        tale.record_mut().substatus = None;
-        tale.record_mut().signals.checks.clear();
-        let found = tale.diagnose(Some(&FINE));
+        let mut scenario = stuck(State::ChecksFailed);
+        scenario.record_mut().substatus = None;
+        scenario.record_mut().signals.checks.clear();
+        let found = scenario.diagnose(Some(&FINE));
         assert_eq!(summary(&found), ("4", Classification::NeedsIntervention, Some("11")));
         assert_eq!(found.evidence, ["checks are recorded as failed"]);
         // A substatus of another state matches no rule.
-        tale.record_mut().substatus = Some(Substatus::SodFailure);
-        assert_eq!(diagnosed(&tale), NO_RULE);
+        scenario.record_mut().substatus = Some(Substatus::SodFailure);
+        assert_eq!(diagnosed(&scenario), NO_RULE);
         let mut running = almost_stuck(State::ChecksRunning);
         running.record_mut().substatus = None;
         assert_eq!(diagnosed(&running), TOO_EARLY);
@@ -671,14 +671,14 @@ mod tests {
     fn rule_5_counts_only_results_newer_than_the_last_retrigger() {
         for strategy in [Strategy::RetriggerPolicyBot, Strategy::RetriggerSodCheck] {
             for verdict in [PolicyVerdict::Passed, PolicyVerdict::Failed(Substatus::SodFailure)] {
-                let mut tale = stuck(State::PolicyEvaluating);
-                let at = tale.record().state_since;
-                tale.record_mut().signals.policy = Some(policy_says(verdict, at));
-                assert_eq!(diagnosed(&tale), NO_RULE, "it has answered");
-                tale.record_mut().last_requested.insert(strategy, at);
-                assert_eq!(diagnosed(&tale), NO_RULE, "a result in the second of the retrigger counts");
-                tale.record_mut().last_requested.insert(strategy, at + SECOND);
-                let found = tale.diagnose(Some(&FINE));
+                let mut scenario = stuck(State::PolicyEvaluating);
+                let at = scenario.record().state_since;
+                scenario.record_mut().signals.policy = Some(policy_says(verdict, at));
+                assert_eq!(diagnosed(&scenario), NO_RULE, "it has answered");
+                scenario.record_mut().last_requested.insert(strategy, at);
+                assert_eq!(diagnosed(&scenario), NO_RULE, "a result in the second of the retrigger counts");
+                scenario.record_mut().last_requested.insert(strategy, at + SECOND);
+                let found = scenario.diagnose(Some(&FINE));
                 assert_eq!(
                     summary(&found),
                     ("5", Classification::RetriggerPolicyBot, Some("11")),
@@ -694,33 +694,33 @@ mod tests {
 
     #[test]
     fn rule_5_uses_the_later_retrigger_of_policy_bot_or_sod() {
-        let mut tale = stuck(State::PolicyEvaluating);
-        let at = tale.record().state_since;
-        tale.record_mut().signals.policy = Some(policy_says(PolicyVerdict::Passed, at));
+        let mut scenario = stuck(State::PolicyEvaluating);
+        let at = scenario.record().state_since;
+        scenario.record_mut().signals.policy = Some(policy_says(PolicyVerdict::Passed, at));
         for strategy in [Strategy::Rebuild, Strategy::RetriggerApproverBot, Strategy::RetriggerAutomergeBot] {
-            tale.record_mut().last_requested.insert(strategy, at + minutes(2));
+            scenario.record_mut().last_requested.insert(strategy, at + minutes(2));
         }
-        assert_eq!(diagnosed(&tale), NO_RULE);
-        tale.record_mut().last_requested.insert(Strategy::RetriggerPolicyBot, at - minutes(1));
-        tale.record_mut().last_requested.insert(Strategy::RetriggerSodCheck, at + minutes(1));
-        assert!(tale.diagnose(None).evidence[1].ends_with("retriggered at 2026-03-02 09:04 UTC"));
-        tale.record_mut().last_requested.insert(Strategy::RetriggerPolicyBot, at + minutes(3));
-        assert!(tale.diagnose(None).evidence[1].ends_with("retriggered at 2026-03-02 09:06 UTC"));
+        assert_eq!(diagnosed(&scenario), NO_RULE);
+        scenario.record_mut().last_requested.insert(Strategy::RetriggerPolicyBot, at - minutes(1));
+        scenario.record_mut().last_requested.insert(Strategy::RetriggerSodCheck, at + minutes(1));
+        assert!(scenario.diagnose(None).evidence[1].ends_with("retriggered at 2026-03-02 09:04 UTC"));
+        scenario.record_mut().last_requested.insert(Strategy::RetriggerPolicyBot, at + minutes(3));
+        assert!(scenario.diagnose(None).evidence[1].ends_with("retriggered at 2026-03-02 09:06 UTC"));
         // A start after the retrigger is not a result either.
-        tale.record_mut().signals.policy = Some(policy_says(PolicyVerdict::Evaluating, at + minutes(4)));
-        assert_eq!(diagnosed(&tale), ("5", Classification::RetriggerPolicyBot, Some("11")));
+        scenario.record_mut().signals.policy = Some(policy_says(PolicyVerdict::Evaluating, at + minutes(4)));
+        assert_eq!(diagnosed(&scenario), ("5", Classification::RetriggerPolicyBot, Some("11")));
     }
 
     #[test]
     fn rule_6_retriggers_the_sod_check_on_a_sod_failure() {
-        let mut tale = stuck(State::PolicyFailed);
-        let found = tale.diagnose(None);
+        let mut scenario = stuck(State::PolicyFailed);
+        let found = scenario.diagnose(None);
         assert_eq!(found.rule, RuleName { number: "6", title: "POLICY FAILED — SOD" });
         assert_eq!(summary(&found), ("6", Classification::RetriggerSodCheck, Some("11")));
         assert_eq!(found.evidence, ["Policy Bot rejected it (SOD_FAILURE)"]);
         assert_eq!(diagnosed(&almost_stuck(State::PolicyFailed)), ("6", Classification::RetriggerSodCheck, Some("10")));
-        tale.record_mut().signals.policy.as_mut().unwrap().text = "author is approver".to_owned();
-        assert_eq!(tale.diagnose(None).evidence, ["Policy Bot rejected it (SOD_FAILURE): author is approver"]);
+        scenario.record_mut().signals.policy.as_mut().unwrap().text = "author is approver".to_owned();
+        assert_eq!(scenario.diagnose(None).evidence, ["Policy Bot rejected it (SOD_FAILURE): author is approver"]);
         let mut elsewhere = almost_stuck(State::PolicyPassed);
         elsewhere.record_mut().substatus = Some(Substatus::SodFailure);
         assert_eq!(diagnosed(&elsewhere), TOO_EARLY);
@@ -734,9 +734,9 @@ mod tests {
             (Some(Substatus::OtherPolicyFailure), "Policy Bot rejected it (OTHER_POLICY_FAILURE)"),
             (None, "Policy Bot rejected it (no reason given)"),
         ] {
-            let mut tale = almost_stuck(State::PolicyFailed);
-            tale.record_mut().substatus = substatus;
-            let found = tale.diagnose(Some(&FINE));
+            let mut scenario = almost_stuck(State::PolicyFailed);
+            scenario.record_mut().substatus = substatus;
+            let found = scenario.diagnose(Some(&FINE));
             assert_eq!(found.rule, RuleName { number: "7", title: "POLICY FAILED — OTHER" });
             assert_eq!(summary(&found), ("7", Classification::NeedsIntervention, Some("10")));
             assert_eq!(found.evidence, [evidence]);
@@ -745,44 +745,44 @@ mod tests {
 
     #[test]
     fn rule_8_retriggers_approver_bot_after_the_threshold() {
-        let mut tale = stuck(State::PolicyPassed);
-        let found = tale.diagnose(None);
+        let mut scenario = stuck(State::PolicyPassed);
+        let found = scenario.diagnose(None);
         assert_eq!(found.rule, RuleName { number: "8", title: "APPROVER BOT STALE" });
         assert_eq!(summary(&found), ("8", Classification::RetriggerApproverBot, Some("11")));
         assert_eq!(found.evidence, ["in POLICY_PASSED for 15 min", "this head has no approval by an approver bot"]);
         assert_eq!(diagnosed(&almost_stuck(State::PolicyPassed)), TOO_EARLY);
-        let approval = approved(tale.now);
-        tale.record_mut().signals.approvals.push(approval);
-        assert_eq!(diagnosed(&tale), NO_RULE, "it is approved");
-        tale.record_mut().signals.approvals[0].granted = false;
-        assert_eq!(diagnosed(&tale).0, "8", "the approval was dismissed");
-        tale.record_mut().state = State::PolicyEvaluating;
-        assert_ne!(diagnosed(&tale).0, "8");
+        let approval = approved(scenario.now);
+        scenario.record_mut().signals.approvals.push(approval);
+        assert_eq!(diagnosed(&scenario), NO_RULE, "it is approved");
+        scenario.record_mut().signals.approvals[0].granted = false;
+        assert_eq!(diagnosed(&scenario).0, "8", "the approval was dismissed");
+        scenario.record_mut().state = State::PolicyEvaluating;
+        assert_ne!(diagnosed(&scenario).0, "8");
     }
 
     #[test]
     fn rule_9_retriggers_automerge_bot_after_the_threshold() {
-        let mut tale = stuck(State::Approved);
-        let found = tale.diagnose(None);
+        let mut scenario = stuck(State::Approved);
+        let found = scenario.diagnose(None);
         assert_eq!(found.rule, RuleName { number: "9", title: "AUTOMERGE BOT STALE" });
         assert_eq!(summary(&found), ("9", Classification::RetriggerMerge, Some("11")));
         assert_eq!(found.evidence, ["in APPROVED for 10 min", "Automerge Bot has not attempted to merge this head"]);
         assert_eq!(diagnosed(&almost_stuck(State::Approved)), TOO_EARLY);
-        let at = tale.now - minutes(3);
-        tale.record_mut().signals.merge = Some(merging(at));
-        assert_eq!(diagnosed(&tale), NO_RULE, "a merge attempt is in progress");
+        let at = scenario.now - minutes(3);
+        scenario.record_mut().signals.merge = Some(merging(at));
+        assert_eq!(diagnosed(&scenario), NO_RULE, "a merge attempt is in progress");
         let failed = MergeReport { failed: true, text: "405 not mergeable".to_owned(), ..merging(at) };
-        tale.record_mut().signals.merge = Some(failed);
+        scenario.record_mut().signals.merge = Some(failed);
         assert_eq!(
-            tale.diagnose(None).evidence,
+            scenario.diagnose(None).evidence,
             ["in APPROVED for 10 min", "the merge attempt at 2026-03-02 09:12 UTC failed: 405 not mergeable"]
         );
     }
 
     #[test]
     fn rule_9a_retries_checks_that_never_started() {
-        let tale = stuck(State::Created);
-        let found = tale.diagnose(Some(&FINE));
+        let scenario = stuck(State::Created);
+        let found = scenario.diagnose(Some(&FINE));
         assert_eq!(found.rule, RuleName { number: "9a", title: "CHECKS NEVER STARTED" });
         assert_eq!(summary(&found), ("9a", Classification::RetryChecks, Some("11")));
         assert_eq!(found.evidence, ["in CREATED for 5 min", "no check has ever reported on this head"]);
@@ -791,9 +791,9 @@ mod tests {
 
     #[test]
     fn rule_9b_depends_on_the_jenkins_build() {
-        let tale = stuck(State::ChecksRunning);
-        let with_build = |build| tale.diagnose(Some(&LiveStatus { build, ..FINE }));
-        let since = tale.now - minutes(120);
+        let scenario = stuck(State::ChecksRunning);
+        let with_build = |build| scenario.diagnose(Some(&LiveStatus { build, ..FINE }));
+        let since = scenario.now - minutes(120);
         for (build, classification, evidence) in [
             (BuildStatus::Gone, Classification::RetryChecks, "Jenkins has no build of this head, queued or running"),
             (
@@ -827,13 +827,13 @@ mod tests {
 
     #[test]
     fn rule_9b_stops_a_build_after_twice_the_threshold() {
-        let mut tale = PullRequestStory::at(State::ChecksRunning);
-        tale.policy.thresholds_minutes.checks_running = 10;
-        tale.now = tale.record().state_since + minutes(10);
+        let mut scenario = PrScenario::at(State::ChecksRunning);
+        scenario.policy.thresholds_minutes.checks_running = 10;
+        scenario.now = scenario.record().state_since + minutes(10);
         let building = |since| LiveStatus { build: Some(BuildStatus::Building { since }), ..FINE };
-        let hanging = tale.diagnose(Some(&building(tale.now - minutes(20))));
+        let hanging = scenario.diagnose(Some(&building(scenario.now - minutes(20))));
         assert_eq!(hanging.classification, Classification::RetryChecks);
-        let working = tale.diagnose(Some(&building(tale.now - minutes(20) + SECOND)));
+        let working = scenario.diagnose(Some(&building(scenario.now - minutes(20) + SECOND)));
         assert_eq!(working.classification, Classification::NoAction);
     }
 
@@ -848,25 +848,25 @@ mod tests {
     #[test]
     fn rule_9b_escalates_when_jenkins_is_unreachable_three_times() {
         let unreachable = LiveStatus { build: Some(BuildStatus::Unreachable), ..FINE };
-        let mut tale = stuck(State::ChecksRunning);
+        let mut scenario = stuck(State::ChecksRunning);
         for live in [Some(&unreachable), Some(&FINE), None] {
             for skips in [0, MAX_SKIPS - 1] {
-                tale.record_mut().inconclusive_visits = skips;
-                let found = tale.diagnose(live);
+                scenario.record_mut().inconclusive_visits = skips;
+                let found = scenario.diagnose(live);
                 assert_eq!(summary(&found), ("9b", Classification::NoAction, Some("11")), "{skips} {live:?}");
                 assert!(found.inconclusive);
                 assert_eq!(found.evidence, ["Jenkins could not be reached", "in CHECKS_RUNNING for 1 h"]);
             }
             for skips in [MAX_SKIPS, MAX_SKIPS + 1] {
-                tale.record_mut().inconclusive_visits = skips;
-                let found = tale.diagnose(live);
+                scenario.record_mut().inconclusive_visits = skips;
+                let found = scenario.diagnose(live);
                 assert_eq!(summary(&found), ("9b", Classification::NeedsIntervention, Some("11")), "{skips} {live:?}");
                 assert!(!found.inconclusive);
                 assert_eq!(found.evidence[0], "Jenkins could not be reached 3 times in a row");
             }
         }
         // Once Jenkins responds, the count does not matter.
-        let answered = tale.diagnose(Some(&LiveStatus { build: Some(BuildStatus::Gone), ..FINE }));
+        let answered = scenario.diagnose(Some(&LiveStatus { build: Some(BuildStatus::Gone), ..FINE }));
         assert_eq!(answered.classification, Classification::RetryChecks);
     }
 
@@ -882,15 +882,15 @@ mod tests {
     #[test]
     fn without_extended_rules_stale_states_fall_through() {
         for state in [State::Created, State::ChecksRunning, State::Merging] {
-            let mut tale = stuck(state);
-            tale.policy.rules.extended = false;
+            let mut scenario = stuck(state);
+            scenario.policy.rules.extended = false;
             let gone = LiveStatus { build: Some(BuildStatus::Gone), ..FINE };
-            let found = tale.diagnose(Some(&gone));
+            let found = scenario.diagnose(Some(&gone));
             assert_eq!(summary(&found), NO_RULE, "{state}");
             assert_eq!(found.rule.title, "FALLTHROUGH");
             assert_eq!(found.evidence[1], "no rule matches this situation");
-            tale.now -= SECOND;
-            assert_eq!(summary(&tale.diagnose(Some(&gone))), TOO_EARLY, "{state}");
+            scenario.now -= SECOND;
+            assert_eq!(summary(&scenario.diagnose(Some(&gone))), TOO_EARLY, "{state}");
         }
         let mut green = stuck(State::ChecksPassed);
         green.policy.rules.extended = false;
@@ -906,33 +906,33 @@ mod tests {
         assert_eq!((found.inconclusive, found.overridden), (false, None));
         // Escalated and terminal pull requests have no threshold.
         for state in [State::NeedsIntervention, State::Merged, State::Closed] {
-            let mut tale = PullRequestStory::at(State::Created);
-            tale.record_mut().state = state;
-            tale.advance_minutes(100_000);
-            assert_eq!(diagnosed(&tale), TOO_EARLY, "{state}");
+            let mut scenario = PrScenario::at(State::Created);
+            scenario.record_mut().state = state;
+            scenario.advance_minutes(100_000);
+            assert_eq!(diagnosed(&scenario), TOO_EARLY, "{state}");
         }
     }
 
     #[test]
     fn rule_10_gives_a_retriggered_bot_the_threshold_again() {
-        let mut tale = stuck(State::ChecksPassed);
-        let retriggered_at = tale.now;
-        let record = tale.record_mut();
+        let mut scenario = stuck(State::ChecksPassed);
+        let retriggered_at = scenario.now;
+        let record = scenario.record_mut();
         record.last_remediation_at = Some(retriggered_at);
         record.remediation_action = Some(Strategy::RetriggerPolicyBot);
         record.retry_counts.retrigger_policy_bot = 1;
-        tale.now = retriggered_at + minutes(30) + SECOND * 29;
-        assert_eq!(diagnosed(&tale), TOO_EARLY);
-        tale.now += SECOND;
-        assert_eq!(diagnosed(&tale), ("5", Classification::RetriggerPolicyBot, Some("11")));
+        scenario.now = retriggered_at + minutes(30) + SECOND * 29;
+        assert_eq!(diagnosed(&scenario), TOO_EARLY);
+        scenario.now += SECOND;
+        assert_eq!(diagnosed(&scenario), ("5", Classification::RetriggerPolicyBot, Some("11")));
     }
 
     #[test]
     fn rule_11_escalates_when_no_rule_matches() {
-        let mut tale = stuck(State::PolicyPassed);
-        let approval = approved(tale.now);
-        tale.record_mut().signals.approvals.push(approval);
-        let found = tale.diagnose(Some(&FINE));
+        let mut scenario = stuck(State::PolicyPassed);
+        let approval = approved(scenario.now);
+        scenario.record_mut().signals.approvals.push(approval);
+        let found = scenario.diagnose(Some(&FINE));
         assert_eq!(found.rule, RuleName { number: "11", title: "FALLTHROUGH" });
         assert_eq!(summary(&found), NO_RULE);
         assert_eq!(found.evidence, ["in POLICY_PASSED for 15 min", "no rule matches this situation"]);
@@ -960,7 +960,7 @@ mod tests {
     }
 
     /// A pull request that needs this strategy, its live status, and the expected classification.
-    fn stuck_for(strategy: Strategy) -> (PullRequestStory, LiveStatus, Classification) {
+    fn stuck_for(strategy: Strategy) -> (PrScenario, LiveStatus, Classification) {
         let conflicting = LiveStatus { mergeable: Mergeability::Conflicting, ..FINE };
         let behind = LiveStatus { behind_by: Some(1), ..FINE };
         match strategy {
@@ -974,9 +974,9 @@ mod tests {
         }
     }
 
-    fn spend(tale: &mut PullRequestStory, strategy: Strategy, times: u32) {
+    fn spend(scenario: &mut PrScenario, strategy: Strategy, times: u32) {
         for _ in 0..times {
-            tale.record_mut().retry_counts.spend(strategy);
+            scenario.record_mut().retry_counts.spend(strategy);
         }
     }
 
@@ -991,12 +991,12 @@ mod tests {
             (Strategy::RetriggerSodCheck, 1, "Retry budget exhausted for retrigger_sod_check (1/1)"),
             (Strategy::CloseAndReopen, 1, "Retry budget exhausted for close_and_reopen (1/1)"),
         ] {
-            let (mut tale, live, classification) = stuck_for(strategy);
-            spend(&mut tale, strategy, max - 1);
-            let before = tale.diagnose(Some(&live));
+            let (mut scenario, live, classification) = stuck_for(strategy);
+            spend(&mut scenario, strategy, max - 1);
+            let before = scenario.diagnose(Some(&live));
             assert_eq!((before.classification, before.overridden), (classification, None), "{strategy}");
-            spend(&mut tale, strategy, 1);
-            let after = tale.diagnose(Some(&live));
+            spend(&mut scenario, strategy, 1);
+            let after = scenario.diagnose(Some(&live));
             assert_eq!(after.classification, Classification::NeedsIntervention, "{strategy}");
             assert_eq!(after.overridden, Some((classification, sentence.to_owned())));
             // Rule and evidence stay the same.
@@ -1007,11 +1007,11 @@ mod tests {
     #[test]
     fn exhausted_budget_of_another_strategy_overrides_nothing() {
         for strategy in Strategy::ALL {
-            let (mut tale, live, classification) = stuck_for(strategy);
+            let (mut scenario, live, classification) = stuck_for(strategy);
             for other in Strategy::ALL.into_iter().filter(|other| *other != strategy) {
-                spend(&mut tale, other, 9);
+                spend(&mut scenario, other, 9);
             }
-            let found = tale.diagnose(Some(&live));
+            let found = scenario.diagnose(Some(&live));
             assert_eq!((found.classification, found.overridden), (classification, None), "{strategy}");
         }
     }
@@ -1019,11 +1019,11 @@ mod tests {
     #[test]
     fn lifetime_cap_overrides_every_strategy() {
         for strategy in Strategy::ALL {
-            let (mut tale, live, classification) = stuck_for(strategy);
-            tale.record_mut().lifetime_remedies = 11;
-            assert_eq!(tale.diagnose(Some(&live)).classification, classification, "{strategy}");
-            tale.record_mut().lifetime_remedies = 12;
-            let found = tale.diagnose(Some(&live));
+            let (mut scenario, live, classification) = stuck_for(strategy);
+            scenario.record_mut().lifetime_remedies = 11;
+            assert_eq!(scenario.diagnose(Some(&live)).classification, classification, "{strategy}");
+            scenario.record_mut().lifetime_remedies = 12;
+            let found = scenario.diagnose(Some(&live));
             assert_eq!(found.classification, Classification::NeedsIntervention);
             let sentence = "Retry budget exhausted for lifetime (12/12)".to_owned();
             assert_eq!(found.overridden, Some((classification, sentence)), "{strategy}");
@@ -1039,12 +1039,12 @@ mod tests {
     #[test]
     fn remedy_dropped_24_times_escalates() {
         for strategy in Strategy::ALL {
-            let (mut tale, live, classification) = stuck_for(strategy);
-            let at = tale.now - minutes(120);
-            tale.record_mut().dropped = Some(DroppedRemedies { count: 23, at });
-            assert_eq!(tale.diagnose(Some(&live)).classification, classification, "{strategy}");
-            tale.record_mut().dropped = Some(DroppedRemedies { count: 24, at });
-            let found = tale.diagnose(Some(&live));
+            let (mut scenario, live, classification) = stuck_for(strategy);
+            let at = scenario.now - minutes(120);
+            scenario.record_mut().dropped = Some(DroppedRemedies { count: 23, at });
+            assert_eq!(scenario.diagnose(Some(&live)).classification, classification, "{strategy}");
+            scenario.record_mut().dropped = Some(DroppedRemedies { count: 24, at });
+            let found = scenario.diagnose(Some(&live));
             let why = format!("{strategy} was blocked 24 times in a row");
             assert_eq!(found.overridden, Some((classification, why)));
             assert_eq!(found.classification, Classification::NeedsIntervention);
@@ -1053,55 +1053,60 @@ mod tests {
 
     #[test]
     fn close_and_reopen_budget_uses_the_count_of_the_vulnerability() {
-        let (mut tale, live, classification) = stuck_for(Strategy::CloseAndReopen);
-        tale.vulnerability.close_and_reopen = 1;
-        assert_eq!(tale.record().retry_counts.close_and_reopen, 0);
-        let found = tale.diagnose(Some(&live));
+        let (mut scenario, live, classification) = stuck_for(Strategy::CloseAndReopen);
+        scenario.vulnerability.close_and_reopen = 1;
+        assert_eq!(scenario.record().retry_counts.close_and_reopen, 0);
+        let found = scenario.diagnose(Some(&live));
         let sentence = "Retry budget exhausted for close_and_reopen (1/1)".to_owned();
         assert_eq!(found.overridden, Some((classification, sentence)));
         assert_eq!(found.classification, Classification::NeedsIntervention);
         // Without a row the count is zero, and other strategies do not use it.
-        let record = tale.record();
-        let case =
-            DiagnosisInput { record, live: Some(&live), vulnerability: None, policy: &tale.policy, now: tale.now };
+        let record = scenario.record();
+        let case = DiagnosisInput {
+            record,
+            live: Some(&live),
+            vulnerability: None,
+            policy: &scenario.policy,
+            now: scenario.now,
+        };
         assert_eq!((classify(&case).classification, classify(&case).overridden), (classification, None));
         let other = stuck_for(Strategy::RetriggerAutomergeBot).1;
-        assert_eq!(tale.diagnose(Some(&other)).classification, Classification::RetriggerMerge);
+        assert_eq!(scenario.diagnose(Some(&other)).classification, Classification::RetriggerMerge);
     }
 
     #[test]
     fn diagnosis_is_deterministic() {
         for strategy in Strategy::ALL {
-            let (tale, live, _) = stuck_for(strategy);
-            assert_eq!(tale.diagnose(Some(&live)), tale.clone().diagnose(Some(&live)));
+            let (scenario, live, _) = stuck_for(strategy);
+            assert_eq!(scenario.diagnose(Some(&live)), scenario.clone().diagnose(Some(&live)));
         }
     }
 
     #[test]
     fn rule_3_waits_for_running_checks_unless_they_hang() {
-        let mut tale = PullRequestStory::at(State::ChecksRunning);
-        tale.check("integration", CheckVerdict::Running);
-        tale.fail("build", Some("timeout"), "timeout");
-        tale.advance_minutes(57);
-        let found = tale.diagnose(Some(&FINE));
+        let mut scenario = PrScenario::at(State::ChecksRunning);
+        scenario.check("integration", CheckVerdict::Running);
+        scenario.fail("build", Some("timeout"), "timeout");
+        scenario.advance_minutes(57);
+        let found = scenario.diagnose(Some(&FINE));
         assert_eq!((found.rule.number, found.classification, found.stop_build), ("3", Classification::NoAction, false));
         assert_eq!(found.evidence[1], "other checks have been running since 2026-03-02 09:00 UTC");
-        tale.advance_minutes(1);
-        let found = tale.diagnose(Some(&FINE));
+        scenario.advance_minutes(1);
+        let found = scenario.diagnose(Some(&FINE));
         assert_eq!((found.classification, found.stop_build), (Classification::RetryChecks, true));
         // Checks that are not required do not matter.
-        tale.record_mut().required_checks = vec!["build".to_owned()];
-        let found = tale.diagnose(Some(&FINE));
+        scenario.record_mut().required_checks = vec!["build".to_owned()];
+        let found = scenario.diagnose(Some(&FINE));
         assert_eq!((found.classification, found.stop_build), (Classification::RetryChecks, false));
     }
 
     #[test]
     fn only_a_hanging_build_is_stopped() {
-        let tale = stuck(State::ChecksRunning);
-        let build = |build| tale.diagnose(Some(&LiveStatus { build: Some(build), ..FINE }));
-        assert!(build(BuildStatus::Building { since: tale.now - minutes(120) }).stop_build);
+        let scenario = stuck(State::ChecksRunning);
+        let build = |build| scenario.diagnose(Some(&LiveStatus { build: Some(build), ..FINE }));
+        assert!(build(BuildStatus::Building { since: scenario.now - minutes(120) }).stop_build);
         for other in [
-            BuildStatus::Building { since: tale.now - minutes(119) },
+            BuildStatus::Building { since: scenario.now - minutes(119) },
             BuildStatus::Gone,
             BuildStatus::Finished,
             BuildStatus::Unreachable,
@@ -1112,17 +1117,17 @@ mod tests {
 
     #[test]
     fn only_required_checks_are_evidence() {
-        let mut tale = PullRequestStory::at(State::ChecksRunning);
-        tale.fail("advice", None, "no opinion");
-        tale.fail("build", Some("timeout"), "timeout");
-        assert_eq!(stuck_evidence(&mut tale).len(), 2, "without a list every check counts");
-        tale.record_mut().required_checks = vec!["build".to_owned()];
-        tale.record_mut().substatus = Some(Substatus::Transient);
-        assert_eq!(stuck_evidence(&mut tale), ["`build` failed, transient by rule `timeout`: timeout"]);
+        let mut scenario = PrScenario::at(State::ChecksRunning);
+        scenario.fail("advice", None, "no opinion");
+        scenario.fail("build", Some("timeout"), "timeout");
+        assert_eq!(stuck_evidence(&mut scenario).len(), 2, "without a list every check counts");
+        scenario.record_mut().required_checks = vec!["build".to_owned()];
+        scenario.record_mut().substatus = Some(Substatus::Transient);
+        assert_eq!(stuck_evidence(&mut scenario), ["`build` failed, transient by rule `timeout`: timeout"]);
     }
 
-    fn stuck_evidence(tale: &mut PullRequestStory) -> Vec<String> {
-        tale.advance_minutes(30);
-        tale.diagnose(Some(&FINE)).evidence
+    fn stuck_evidence(scenario: &mut PrScenario) -> Vec<String> {
+        scenario.advance_minutes(30);
+        scenario.diagnose(Some(&FINE)).evidence
     }
 }

@@ -104,7 +104,7 @@ pub enum FactKind {
     #[serde(skip)]
     Remedy {
         run: RunId,
-        news: RemedyUpdate,
+        update: RemedyUpdate,
     },
     #[serde(skip)]
     CommandRequested(Box<CommandRequest>),
@@ -158,7 +158,7 @@ pub struct DiagnosisFact {
     /// The row of the vulnerability, if it is known (for the duplicate guard and the budget that never resets).
     pub vulnerability: Option<crate::pull_request::Vulnerability>,
     /// History for the escalation mail.
-    pub story: crate::text::EscalationHistory,
+    pub history: crate::text::EscalationHistory,
 }
 
 /// Progress of a remedy.

@@ -236,7 +236,7 @@ pub fn aggregate<'a>(traces: impl IntoIterator<Item = &'a EventSample>, policies
     for (pr, traces) in &mut by_pr {
         traces.sort_by_key(|trace| trace.at);
         sums.stays(&pr.repo, traces);
-        sums.heard(traces);
+        sums.webhooks(traces);
         sums.remedies(traces);
     }
     sums.into_insights(policies)
@@ -248,7 +248,7 @@ type DurationSamples = Vec<(u64, bool)>;
 #[derive(Default)]
 struct InsightTotals {
     stays: BTreeMap<(Option<RepoName>, State), DurationSamples>,
-    heard: BTreeMap<EventKind, (u64, u64)>,
+    webhooks: BTreeMap<EventKind, (u64, u64)>,
     remedies: BTreeMap<Strategy, OutcomeCounts>,
     rules: BTreeMap<String, (OutcomeCounts, u64)>,
 }
@@ -276,15 +276,15 @@ impl InsightTotals {
     }
 
     /// Counts events that came by webhook and events that were missed. Suture's own changes are neither.
-    fn heard(&mut self, traces: &[&EventSample]) {
+    fn webhooks(&mut self, traces: &[&EventSample]) {
         for trace in traces {
             for kind in &trace.missed {
-                self.heard.entry(*kind).or_default().1 += 1;
+                self.webhooks.entry(*kind).or_default().1 += 1;
             }
             if trace.kind == EventKind::PrOpened && trace.swept {
-                self.heard.entry(trace.kind).or_default().1 += 1;
+                self.webhooks.entry(trace.kind).or_default().1 += 1;
             } else if trace.to.is_some() && trace.by_itself() {
-                self.heard.entry(trace.kind).or_default().0 += 1;
+                self.webhooks.entry(trace.kind).or_default().0 += 1;
             }
         }
     }
@@ -313,7 +313,8 @@ impl InsightTotals {
             let policy = repo.as_ref().map_or(policies.base(), |repo| policies.for_repo(repo));
             stay(repo, state, &stays, policy)
         };
-        let heard = |(kind, (told, missed)): (EventKind, (u64, u64))| WebhookStats { kind, by_webhook: told, missed };
+        let webhooks =
+            |(kind, (by_webhook, missed)): (EventKind, (u64, u64))| WebhookStats { kind, by_webhook, missed };
         let rule = |(rule, (tally, identical)): (String, (OutcomeCounts, u64))| TransientRuleStats {
             rule,
             outcomes: tally,
@@ -321,7 +322,7 @@ impl InsightTotals {
         };
         Insights {
             state_durations: self.stays.into_iter().filter_map(stay).collect(),
-            webhooks: self.heard.into_iter().map(heard).collect(),
+            webhooks: self.webhooks.into_iter().map(webhooks).collect(),
             remedies: self.remedies.into_iter().collect(),
             rules: self.rules.into_iter().map(rule).collect(),
         }
@@ -365,7 +366,7 @@ mod tests {
     use crate::id::EventId;
     use crate::policy::Policies;
     use crate::signals::{CheckVerdict, PolicyVerdict};
-    use crate::tests::fixture::PullRequestStory;
+    use crate::tests::fixture::PrScenario;
 
     fn insights(log: &[Event]) -> Insights {
         let traces: Vec<EventSample> = log.iter().filter_map(EventSample::of).collect();
@@ -394,7 +395,7 @@ mod tests {
 
     #[test]
     fn state_durations_are_measured_overall_and_by_repository() {
-        let stats = insights(&PullRequestStory::at(State::Merged).log);
+        let stats = insights(&PrScenario::at(State::Merged).log);
         let everywhere: Vec<_> = stats.state_durations.iter().filter(|stay| stay.repo.is_none()).collect();
         let states: Vec<State> = everywhere.iter().map(|stay| stay.state).collect();
         assert_eq!(states.len(), 7, "{states:?}");
@@ -415,10 +416,10 @@ mod tests {
     #[test]
     fn threshold_is_suggested_from_20_undisturbed_stays() {
         let lasting = |secs: i64| {
-            let mut tale = PullRequestStory::at(State::ChecksRunning);
-            tale.now += jiff::SignedDuration::from_secs(secs);
-            tale.check("build", CheckVerdict::Passed);
-            tale.log
+            let mut scenario = PrScenario::at(State::ChecksRunning);
+            scenario.now += jiff::SignedDuration::from_secs(secs);
+            scenario.check("build", CheckVerdict::Passed);
+            scenario.log
         };
         let nineteen = insights(&renumbered((1..20).map(|n| lasting(n * 60))));
         let stay = stay_in(&nineteen, State::ChecksRunning);
@@ -432,13 +433,13 @@ mod tests {
 
     #[test]
     fn stay_ended_by_suture_is_not_counted_as_undisturbed() {
-        let mut tale = PullRequestStory::at(State::ChecksFailed);
-        tale.advance_minutes(40);
-        tale.sweep(tale.github());
-        tale.remedy_update(RemedyUpdate::Accepted);
-        tale.advance_minutes(5);
-        tale.rerun("build", CheckVerdict::Passed, 8);
-        let stats = insights(&tale.log);
+        let mut scenario = PrScenario::at(State::ChecksFailed);
+        scenario.advance_minutes(40);
+        scenario.sweep(scenario.github());
+        scenario.remedy_update(RemedyUpdate::Accepted);
+        scenario.advance_minutes(5);
+        scenario.rerun("build", CheckVerdict::Passed, 8);
+        let stats = insights(&scenario.log);
         let failed = stay_in(&stats, State::ChecksFailed);
         assert_eq!((failed.count, failed.undisturbed, failed.p50_secs), (1, 0, 2400));
         let rebuilt = stats
@@ -455,19 +456,19 @@ mod tests {
 
     #[test]
     fn event_is_counted_as_webhook_or_as_missed() {
-        let mut tale = PullRequestStory::at(State::ChecksRunning);
-        tale.advance_minutes(5);
-        let mut github = tale.github();
-        github.signals.note_check(&crate::tests::fixture::run_of("build", CheckVerdict::Passed, tale.now), 250);
-        github.signals.note_policy(&crate::tests::fixture::policy_says(PolicyVerdict::Passed, tale.now));
-        tale.verify(github);
-        assert_eq!(tale.state(), State::PolicyPassed);
-        tale.advance_minutes(1);
-        tale.approve();
-        let stats = insights(&tale.log);
+        let mut scenario = PrScenario::at(State::ChecksRunning);
+        scenario.advance_minutes(5);
+        let mut github = scenario.github();
+        github.signals.note_check(&crate::tests::fixture::run_of("build", CheckVerdict::Passed, scenario.now), 250);
+        github.signals.note_policy(&crate::tests::fixture::policy_says(PolicyVerdict::Passed, scenario.now));
+        scenario.verify(github);
+        assert_eq!(scenario.state(), State::PolicyPassed);
+        scenario.advance_minutes(1);
+        scenario.approve();
+        let stats = insights(&scenario.log);
         let of = |kind: EventKind| {
-            let heard = stats.webhooks.iter().find(|heard| heard.kind == kind);
-            heard.map_or((0, 0), |heard| (heard.by_webhook, heard.missed))
+            let webhooks = stats.webhooks.iter().find(|webhooks| webhooks.kind == kind);
+            webhooks.map_or((0, 0), |webhooks| (webhooks.by_webhook, webhooks.missed))
         };
         assert_eq!(of(EventKind::PrOpened), (1, 0));
         assert_eq!(of(EventKind::ChecksStarted), (1, 0));
@@ -479,50 +480,51 @@ mod tests {
 
     #[test]
     fn missed_pushes_and_merges_count_as_their_kind() {
-        let mut tale = PullRequestStory::at(State::Approved);
-        let mut github = tale.github();
+        let mut scenario = PrScenario::at(State::Approved);
+        let mut github = scenario.github();
         github.details.head = crate::tests::fixture::sha('b');
         github.signals = crate::signals::Signals::default();
-        tale.verify(github);
-        tale.advance_minutes(1);
-        let mut merged = tale.github();
-        merged.state = crate::snapshot::PullRequestState::Merged { at: tale.now, by: None, by_automerge_bot: true };
-        tale.verify(merged);
-        assert_eq!(tale.state(), State::Merged);
-        let stats = insights(&tale.log);
-        let missed: Vec<_> = stats.webhooks.iter().filter(|heard| heard.missed > 0).map(|heard| heard.kind).collect();
+        scenario.verify(github);
+        scenario.advance_minutes(1);
+        let mut merged = scenario.github();
+        merged.state = crate::snapshot::PullRequestState::Merged { at: scenario.now, by: None, by_automerge_bot: true };
+        scenario.verify(merged);
+        assert_eq!(scenario.state(), State::Merged);
+        let stats = insights(&scenario.log);
+        let missed: Vec<_> =
+            stats.webhooks.iter().filter(|webhooks| webhooks.missed > 0).map(|webhooks| webhooks.kind).collect();
         assert_eq!(missed, [EventKind::BranchUpdated, EventKind::MergeSucceeded]);
         // A merge after an approval whose webhook was missed.
-        let mut tale = PullRequestStory::at(State::PolicyPassed);
-        tale.apply(crate::event::FactKind::Merged { by: None, by_automerge_bot: true });
-        let stats = insights(&tale.log);
-        let approval = stats.webhooks.iter().find(|heard| heard.kind == EventKind::ApprovalGranted).unwrap();
+        let mut scenario = PrScenario::at(State::PolicyPassed);
+        scenario.apply(crate::event::FactKind::Merged { by: None, by_automerge_bot: true });
+        let stats = insights(&scenario.log);
+        let approval = stats.webhooks.iter().find(|webhooks| webhooks.kind == EventKind::ApprovalGranted).unwrap();
         assert_eq!((approval.by_webhook, approval.missed), (0, 1));
-        let mut by_hand = PullRequestStory::at(State::PolicyPassed);
+        let mut by_hand = PrScenario::at(State::PolicyPassed);
         by_hand.apply(crate::event::FactKind::Merged { by: Some("maria".to_owned()), by_automerge_bot: false });
         assert!(
-            insights(&by_hand.log).webhooks.iter().all(|heard| heard.missed == 0),
+            insights(&by_hand.log).webhooks.iter().all(|webhooks| webhooks.missed == 0),
             "a person may merge without approval"
         );
     }
 
     /// The log of a build that fails by the `network` rule with these texts, one retry per text.
     fn retried(words: &[&str]) -> Vec<Event> {
-        let mut tale = PullRequestStory::at(State::ChecksRunning);
-        tale.fail("build", Some("network"), words[0]);
+        let mut scenario = PrScenario::at(State::ChecksRunning);
+        scenario.fail("build", Some("network"), words[0]);
         for (n, said) in (8..).zip(words) {
-            tale.advance_minutes(60);
-            tale.sweep(tale.github());
-            tale.remedy_update(RemedyUpdate::Accepted);
-            tale.advance_minutes(5);
+            scenario.advance_minutes(60);
+            scenario.sweep(scenario.github());
+            scenario.remedy_update(RemedyUpdate::Accepted);
+            scenario.advance_minutes(5);
             let failure = crate::tests::fixture::failed_because(Some("network"), words.get(n - 7).unwrap_or(said));
-            let mut check = crate::tests::fixture::run_of("build", CheckVerdict::Failed, tale.now);
+            let mut check = crate::tests::fixture::run_of("build", CheckVerdict::Failed, scenario.now);
             (check.id, check.failure) = (Some(n as u64), failure);
-            tale.apply(crate::event::FactKind::Check { head: tale.head.clone(), check });
+            scenario.apply(crate::event::FactKind::Check { head: scenario.head.clone(), check });
         }
-        tale.advance_minutes(60);
-        tale.sweep(tale.github());
-        tale.log
+        scenario.advance_minutes(60);
+        scenario.sweep(scenario.github());
+        scenario.log
     }
 
     #[test]

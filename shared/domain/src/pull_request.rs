@@ -409,7 +409,7 @@ mod tests {
     use super::*;
     use crate::policy::Policies;
     use crate::signals::CheckVerdict;
-    use crate::tests::fixture::{PullRequestStory, acting, minutes, run_of, sha, start};
+    use crate::tests::fixture::{PrScenario, acting, minutes, run_of, sha, start};
 
     const SECOND: SignedDuration = SignedDuration::from_secs(1);
     const DAY: SignedDuration = SignedDuration::from_hours(24);
@@ -428,7 +428,7 @@ mod tests {
 
     /// A record that entered this state at `start()`.
     fn record_in(state: State) -> PullRequest {
-        let mut record = PullRequestStory::at(State::Created).record().clone();
+        let mut record = PrScenario::at(State::Created).record().clone();
         record.state = state;
         record.state_since = start();
         record
@@ -696,10 +696,10 @@ mod tests {
 
     #[test]
     fn record_survives_a_json_round_trip() {
-        let mut tale = PullRequestStory::at(State::ChecksFailed);
-        tale.advance_minutes(30);
-        tale.sweep(tale.github());
-        let mut record = tale.record().clone();
+        let mut scenario = PrScenario::at(State::ChecksFailed);
+        scenario.advance_minutes(30);
+        scenario.sweep(scenario.github());
+        let mut record = scenario.record().clone();
         assert!(record.active_run.is_some() && record.due_at.is_some());
         assert_read_back(&record);
         // Also with every field set that is usually empty.
@@ -744,8 +744,8 @@ mod tests {
 
     #[test]
     fn typical_record_is_smaller_than_one_kilobyte() {
-        let tale = PullRequestStory::at(State::Approved);
-        let json = serde_json::to_string(tale.record()).unwrap();
+        let scenario = PrScenario::at(State::Approved);
+        let json = serde_json::to_string(scenario.record()).unwrap();
         assert!(json.len() < 1_000, "{} bytes: {json}", json.len());
         // Fields with default values are not stored.
         for absent in [

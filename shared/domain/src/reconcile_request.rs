@@ -409,7 +409,7 @@ mod tests {
         }
     }
 
-    fn begun(request: &ReconcileRequest, holder: &str, now: i64) -> (ReconcileRequest, PendingRequest) {
+    fn started(request: &ReconcileRequest, holder: &str, now: i64) -> (ReconcileRequest, PendingRequest) {
         match request.start(holder, at(now + 600), &SETTINGS(), at(now)) {
             StartResult::Started { request, asked, .. } => (*request, *asked),
             other @ (StartResult::GivenUp { .. }
@@ -471,7 +471,7 @@ mod tests {
 
     #[test]
     fn running_request_is_cancelled_by_a_newer_one_only() {
-        let (running, asked) = begun(&queued(&base(), &push("a", 10), 10).request, "h", 30);
+        let (running, asked) = started(&queued(&base(), &push("a", 10), 10).request, "h", 30);
         assert_eq!((asked.tries, running.due_at()), (1, Some(at(630))));
         assert_eq!(
             running.enqueue(&push("z", 5), &SETTINGS(), at(31)),
@@ -485,12 +485,12 @@ mod tests {
             newer.request.complete(&RunId::new("a"), RequestCompletion::Cancelled, PAUSES, &SETTINGS(), at(40));
         assert_eq!(then, RequestNextStep::Superseded { by: RunId::new("b") });
         assert_eq!((request.due_at(), request.ttl(at(40))), (Some(at(42)), None));
-        assert_eq!(begun(&request, "h", 42).1.run.as_str(), "b");
+        assert_eq!(started(&request, "h", 42).1.run.as_str(), "b");
     }
 
     #[test]
     fn completed_request_is_kept_for_a_day() {
-        let (running, asked) = begun(&queued(&base(), &push("a", 10), 10).request, "h", 30);
+        let (running, asked) = started(&queued(&base(), &push("a", 10), 10).request, "h", 30);
         let (done, then) = running.complete(&asked.run, RequestCompletion::Done, PAUSES, &SETTINGS(), at(40));
         assert_eq!((then, done.due_at(), done.ttl(at(40))), (RequestNextStep::Finished, None, Some(at(40 + 86_400))));
         assert_eq!(done.enqueue(&push("a", 10), &SETTINGS(), at(41)), EnqueueResult::Known(RequestState::Finished));
@@ -504,7 +504,7 @@ mod tests {
         let mut request = queued(&base(), &push("a", 0), 0).request;
         let mut now = 10;
         for pause in [30, 60, 120] {
-            let (running, asked) = begun(&request, "h", now);
+            let (running, asked) = started(&request, "h", now);
             let (again, then) =
                 running.complete(&asked.run, RequestCompletion::Failed("no"), PAUSES, &SETTINGS(), at(now));
             assert_eq!(then, RequestNextStep::Retry { at: at(now + pause) });
@@ -513,7 +513,7 @@ mod tests {
             assert_eq!(again.waiting().unwrap().error.as_deref(), Some("no"));
             (request, now) = (again, now + pause);
         }
-        let (running, asked) = begun(&request, "h", now);
+        let (running, asked) = started(&request, "h", now);
         assert_eq!(asked.tries, 4, "one attempt and three retries");
         let (over, then) = running.complete(&asked.run, RequestCompletion::Failed("no"), PAUSES, &SETTINGS(), at(now));
         assert_eq!((then, over.due_at()), (RequestNextStep::GivenUp, None));
@@ -524,7 +524,7 @@ mod tests {
         let mut request = queued(&base(), &push("a", 0), 0).request;
         let mut now = 10;
         for tries in 1..=4 {
-            let (running, asked) = begun(&request, &format!("h{tries}"), now);
+            let (running, asked) = started(&request, &format!("h{tries}"), now);
             assert_eq!(asked.tries, tries);
             let busy = running.start("other", at(9_999), &SETTINGS(), at(now + 599));
             assert_eq!(busy, StartResult::Busy { by: format!("h{tries}"), until: at(now + 600) });
@@ -538,14 +538,14 @@ mod tests {
 
     #[test]
     fn takeover_from_a_dead_worker_starts_the_newest_request() {
-        let (running, _) = begun(&queued(&base(), &push("a", 10), 10).request, "h", 30);
+        let (running, _) = started(&queued(&base(), &push("a", 10), 10).request, "h", 30);
         let newer = queued(&running, &push("b", 31), 32).request;
         let StartResult::Started { asked, overtaken, .. } = newer.start("i", at(9_999), &SETTINGS(), at(630)) else {
             panic!()
         };
         assert_eq!((asked.run.as_str(), asked.tries, overtaken), ("b", 1, Some(RunId::new("a"))));
         // If the first worker was only slow, its late report changes nothing.
-        let (request, _) = begun(&newer, "i", 630);
+        let (request, _) = started(&newer, "i", 630);
         assert_eq!(
             request.complete(&RunId::new("a"), RequestCompletion::Done, PAUSES, &SETTINGS(), at(640)),
             (request.clone(), RequestNextStep::Lost)
@@ -558,18 +558,18 @@ mod tests {
         let CancelResult::Removed(request) = waiting.cancel(&RunId::new("a")) else { panic!() };
         assert_eq!((request.due_at(), request.version), (None, 2));
         assert_eq!(waiting.cancel(&RunId::new("b")), CancelResult::NotFound);
-        let (running, asked) = begun(&waiting, "h", 30);
+        let (running, asked) = started(&waiting, "h", 30);
         assert_eq!(running.cancel(&asked.run), CancelResult::Running);
         let (over, then) = running.complete(&asked.run, RequestCompletion::Cancelled, PAUSES, &SETTINGS(), at(31));
         assert_eq!((then, over.due_at()), (RequestNextStep::Finished, None));
         assert_eq!(over.cancel(&asked.run), CancelResult::NotFound);
         // A cancelled request does not count as completed: it may be requested again and starts with no attempts.
-        assert_eq!(begun(&queued(&over, &push("a", 10), 40).request, "h", 50).1.tries, 1);
+        assert_eq!(started(&queued(&over, &push("a", 10), 40).request, "h", 50).1.tries, 1);
     }
 
     #[test]
     fn request_round_trips_through_json() {
-        let (running, _) = begun(&queued(&base(), &push("a", 10), 10).request, "h", 30);
+        let (running, _) = started(&queued(&base(), &push("a", 10), 10).request, "h", 30);
         let whole = queued(&running, &push("b", 31), 32).request;
         let json = serde_json::to_string(&whole).unwrap();
         assert_eq!(serde_json::from_str::<ReconcileRequest>(&json).unwrap(), whole);

@@ -116,13 +116,13 @@ mod tests {
     use crate::pull_request::ActiveRun;
     use crate::signals::{CheckReport, CheckVerdict, MergeReport};
     use crate::state::Substatus;
-    use crate::tests::fixture::{PullRequestStory, acting, approved, merging, minutes, policy_says, run_of, sha};
+    use crate::tests::fixture::{PrScenario, acting, approved, merging, minutes, policy_says, run_of, sha};
 
     /// A pull request in this state whose remedy was claimed and accepted.
-    fn with_accepted_run(state: State, strategy: Strategy) -> PullRequestStory {
-        let mut tale = PullRequestStory::at(state);
-        let (head_sha, since) = (tale.head.clone(), tale.now);
-        let record = tale.record_mut();
+    fn with_accepted_run(state: State, strategy: Strategy) -> PrScenario {
+        let mut scenario = PrScenario::at(state);
+        let (head_sha, since) = (scenario.head.clone(), scenario.now);
+        let record = scenario.record_mut();
         record.signals.mark_claimed(strategy, &[]);
         record.signals.mark_accepted(strategy);
         record.active_run = Some(ActiveRun {
@@ -136,17 +136,17 @@ mod tests {
             previous_request: None,
             repeated: false,
         });
-        tale.advance_minutes(1);
-        tale
+        scenario.advance_minutes(1);
+        scenario
     }
 
-    fn proof_of(tale: &PullRequestStory) -> Option<String> {
-        proof(tale.record(), &tale.policy).map(|(_, outcome)| outcome)
+    fn proof_of(scenario: &PrScenario) -> Option<String> {
+        proof(scenario.record(), &scenario.policy).map(|(_, outcome)| outcome)
     }
 
     /// Stores a check report without `decide`, which would end the run.
-    fn note(tale: &mut PullRequestStory, check: &CheckReport) {
-        tale.record_mut().signals.note_check(check, 250);
+    fn note(scenario: &mut PrScenario, check: &CheckReport) {
+        scenario.record_mut().signals.note_check(check, 250);
     }
 
     #[test]
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn proof_is_none_without_an_active_run() {
         for state in [State::ChecksPassed, State::PolicyPassed, State::Approved, State::Merging] {
-            assert_eq!(proof_of(&PullRequestStory::at(state)), None, "{state}");
+            assert_eq!(proof_of(&PrScenario::at(state)), None, "{state}");
         }
     }
 
@@ -212,42 +212,42 @@ mod tests {
         for (verdict, outcome) in
             [(CheckVerdict::Passed, "the checks passed"), (CheckVerdict::Failed, "the checks failed again")]
         {
-            let mut tale = with_accepted_run(State::ChecksFailed, Strategy::Rebuild);
-            assert_eq!(proof_of(&tale), None, "the old result proves nothing");
-            let again = CheckReport { id: Some(8), ..run_of("build", CheckVerdict::Running, tale.now) };
-            note(&mut tale, &again);
-            assert_eq!(proof_of(&tale), None, "a start proves nothing");
-            note(&mut tale, &CheckReport { verdict, ..again });
-            assert_eq!(proof_of(&tale).as_deref(), Some(outcome));
+            let mut scenario = with_accepted_run(State::ChecksFailed, Strategy::Rebuild);
+            assert_eq!(proof_of(&scenario), None, "the old result proves nothing");
+            let again = CheckReport { id: Some(8), ..run_of("build", CheckVerdict::Running, scenario.now) };
+            note(&mut scenario, &again);
+            assert_eq!(proof_of(&scenario), None, "a start proves nothing");
+            note(&mut scenario, &CheckReport { verdict, ..again });
+            assert_eq!(proof_of(&scenario).as_deref(), Some(outcome));
         }
     }
 
     #[test]
     fn rebuild_with_two_failed_checks_waits_for_both() {
-        let mut tale = with_accepted_run(State::ChecksFailed, Strategy::Rebuild);
-        let lint = run_of("lint", CheckVerdict::Failed, tale.now);
-        note(&mut tale, &lint);
-        tale.record_mut().signals.mark_claimed(Strategy::Rebuild, &[]);
+        let mut scenario = with_accepted_run(State::ChecksFailed, Strategy::Rebuild);
+        let lint = run_of("lint", CheckVerdict::Failed, scenario.now);
+        note(&mut scenario, &lint);
+        scenario.record_mut().signals.mark_claimed(Strategy::Rebuild, &[]);
         let green =
             |name: &str| CheckReport { id: Some(8), ..run_of(name, CheckVerdict::Passed, lint.at + minutes(1)) };
-        note(&mut tale, &green("build"));
-        assert_eq!(proof_of(&tale), None);
-        note(&mut tale, &green("lint"));
-        assert_eq!(proof_of(&tale).as_deref(), Some("the checks passed"));
+        note(&mut scenario, &green("build"));
+        assert_eq!(proof_of(&scenario), None);
+        note(&mut scenario, &green("lint"));
+        assert_eq!(proof_of(&scenario).as_deref(), Some("the checks passed"));
     }
 
     #[test]
     fn rebuild_outcome_depends_on_required_checks_only() {
-        let mut tale = with_accepted_run(State::ChecksFailed, Strategy::Rebuild);
-        let green = CheckReport { id: Some(8), ..run_of("build", CheckVerdict::Passed, tale.now) };
-        note(&mut tale, &green);
-        tale.record_mut().required_checks = vec!["build".to_owned(), "scan".to_owned()];
-        assert_eq!(proof_of(&tale), None, "a required check has not reported");
-        tale.policy.checks.required = vec!["build".to_owned()];
-        assert_eq!(proof_of(&tale).as_deref(), Some("the checks passed"));
-        let red = run_of("coverage", CheckVerdict::Failed, tale.now);
-        note(&mut tale, &red);
-        assert_eq!(proof_of(&tale).as_deref(), Some("the checks passed"), "not a required check");
+        let mut scenario = with_accepted_run(State::ChecksFailed, Strategy::Rebuild);
+        let green = CheckReport { id: Some(8), ..run_of("build", CheckVerdict::Passed, scenario.now) };
+        note(&mut scenario, &green);
+        scenario.record_mut().required_checks = vec!["build".to_owned(), "scan".to_owned()];
+        assert_eq!(proof_of(&scenario), None, "a required check has not reported");
+        scenario.policy.checks.required = vec!["build".to_owned()];
+        assert_eq!(proof_of(&scenario).as_deref(), Some("the checks passed"));
+        let red = run_of("coverage", CheckVerdict::Failed, scenario.now);
+        note(&mut scenario, &red);
+        assert_eq!(proof_of(&scenario).as_deref(), Some("the checks passed"), "not a required check");
     }
 
     #[test]
@@ -257,26 +257,26 @@ mod tests {
                 (PolicyVerdict::Passed, "Policy Bot answered"),
                 (PolicyVerdict::Failed(Substatus::SodFailure), "Policy Bot rejected it again"),
             ] {
-                let mut tale = with_accepted_run(State::PolicyFailed, strategy);
-                assert_eq!(proof_of(&tale), None, "the old result proves nothing");
-                let started = policy_says(PolicyVerdict::Evaluating, tale.now);
-                tale.record_mut().signals.note_policy(&started);
-                assert_eq!(proof_of(&tale), None, "a start proves nothing");
-                let result = policy_says(verdict, tale.now);
-                tale.record_mut().signals.note_policy(&result);
+                let mut scenario = with_accepted_run(State::PolicyFailed, strategy);
+                assert_eq!(proof_of(&scenario), None, "the old result proves nothing");
+                let started = policy_says(PolicyVerdict::Evaluating, scenario.now);
+                scenario.record_mut().signals.note_policy(&started);
+                assert_eq!(proof_of(&scenario), None, "a start proves nothing");
+                let result = policy_says(verdict, scenario.now);
+                scenario.record_mut().signals.note_policy(&result);
                 let end = if verdict == PolicyVerdict::Passed { RunEnd::Completed } else { RunEnd::NoEffect };
-                assert_eq!(proof(tale.record(), &tale.policy), Some((end, outcome.to_owned())));
+                assert_eq!(proof(scenario.record(), &scenario.policy), Some((end, outcome.to_owned())));
             }
         }
     }
 
     #[test]
     fn approver_retrigger_is_proven_by_an_approval() {
-        let mut tale = with_accepted_run(State::PolicyPassed, Strategy::RetriggerApproverBot);
-        assert_eq!(proof_of(&tale), None);
-        let approval = approved(tale.now);
-        tale.record_mut().signals.note_approval(&approval);
-        assert_eq!(proof_of(&tale).as_deref(), Some("the approval arrived"));
+        let mut scenario = with_accepted_run(State::PolicyPassed, Strategy::RetriggerApproverBot);
+        assert_eq!(proof_of(&scenario), None);
+        let approval = approved(scenario.now);
+        scenario.record_mut().signals.note_approval(&approval);
+        assert_eq!(proof_of(&scenario).as_deref(), Some("the approval arrived"));
     }
 
     #[test]
@@ -284,12 +284,12 @@ mod tests {
         for (failed, outcome) in
             [(false, "Automerge Bot tried to merge"), (true, "Automerge Bot tried to merge, and could not")]
         {
-            let mut tale = with_accepted_run(State::Approved, Strategy::RetriggerAutomergeBot);
-            assert_eq!(proof_of(&tale), None);
-            let report = MergeReport { failed, ..merging(tale.now) };
-            tale.record_mut().signals.note_merge(&report);
+            let mut scenario = with_accepted_run(State::Approved, Strategy::RetriggerAutomergeBot);
+            assert_eq!(proof_of(&scenario), None);
+            let report = MergeReport { failed, ..merging(scenario.now) };
+            scenario.record_mut().signals.note_merge(&report);
             let end = if failed { RunEnd::NoEffect } else { RunEnd::Completed };
-            assert_eq!(proof(tale.record(), &tale.policy), Some((end, outcome.to_owned())));
+            assert_eq!(proof(scenario.record(), &scenario.policy), Some((end, outcome.to_owned())));
         }
         // An attempt from before the retrigger proves nothing.
         assert_eq!(proof_of(&with_accepted_run(State::Merging, Strategy::RetriggerAutomergeBot)), None);
@@ -298,20 +298,20 @@ mod tests {
     #[test]
     fn new_head_proves_a_branch_update_only() {
         for strategy in Strategy::ALL {
-            let mut tale = with_accepted_run(State::Merging, strategy);
-            tale.record_mut().signals.clear_marks();
-            tale.record_mut().head_sha = sha('b');
+            let mut scenario = with_accepted_run(State::Merging, strategy);
+            scenario.record_mut().signals.clear_marks();
+            scenario.record_mut().head_sha = sha('b');
             let expected = (strategy == Strategy::BranchUpdate).then_some("the head moved to bbbbbbb");
-            assert_eq!(proof_of(&tale).as_deref(), expected, "{strategy}");
+            assert_eq!(proof_of(&scenario).as_deref(), expected, "{strategy}");
         }
     }
 
     #[test]
     fn branch_update_and_replacement_are_not_proven_on_the_same_head() {
         for strategy in [Strategy::BranchUpdate, Strategy::CloseAndReopen] {
-            let mut tale = with_accepted_run(State::Merging, strategy);
-            tale.record_mut().signals.clear_marks();
-            assert_eq!(proof_of(&tale), None, "{strategy}");
+            let mut scenario = with_accepted_run(State::Merging, strategy);
+            scenario.record_mut().signals.clear_marks();
+            assert_eq!(proof_of(&scenario), None, "{strategy}");
         }
     }
 }

@@ -180,7 +180,7 @@ pub fn explanation(record: &PullRequest, found: &Diagnosis, policy: &Policy, now
 pub struct EscalationHistory {
     pub remedies: Vec<String>,
     /// The most recent events.
-    pub history: Vec<String>,
+    pub events: Vec<String>,
 }
 
 pub fn hold_reason(by: &str, why: &str) -> String {
@@ -237,7 +237,7 @@ pub fn escalation(
     record: &PullRequest,
     found: &Diagnosis,
     reason: &str,
-    story: &EscalationHistory,
+    history: &EscalationHistory,
     policy: &Policy,
     now: Timestamp,
 ) -> Notice {
@@ -272,7 +272,7 @@ pub fn escalation(
         record.head_sha.short(),
     );
     body.push_str("What Suture tried\n");
-    push_lines(&mut body, &story.remedies, "nothing: no remedy applies");
+    push_lines(&mut body, &history.remedies, "nothing: no remedy applies");
     if record.lifetime_remedies > 0 {
         let (used, all) = (record.lifetime_remedies, policy.budgets.lifetime);
         let _ = writeln!(body, "  ({used} of {all} remedies used for this pull request in total)");
@@ -287,7 +287,7 @@ pub fn escalation(
     );
     // The history comes last: truncation cuts the end, and the history is what the reader needs least.
     body.push_str("\nWhat happened\n");
-    push_lines(&mut body, &story.history, "no events are recorded");
+    push_lines(&mut body, &history.events, "no events are recorded");
     let headline = format!("Suture: #{} needs a person: {} ({})", pr.number, found.rule.title, pr.repo);
     Notice { subject: subject(&headline), body: truncate(&body, MAX_BODY) }
 }
@@ -315,7 +315,7 @@ mod tests {
     use crate::signals::CheckVerdict;
     use crate::snapshot::{LiveStatus, Mergeability};
     use crate::state::Substatus;
-    use crate::tests::fixture::{PullRequestStory, failed_because, minutes, pr, run_of, sha, start};
+    use crate::tests::fixture::{PrScenario, failed_because, minutes, pr, run_of, sha, start};
 
     const FINE: LiveStatus =
         LiveStatus { mergeable: Mergeability::Clean, behind_by: Some(0), strict: true, build: None };
@@ -335,18 +335,18 @@ mod tests {
     }
 
     /// A pull request whose rebuild budget is exhausted, half an hour after the last failure.
-    fn exhausted() -> (PullRequestStory, Diagnosis) {
-        let mut tale = PullRequestStory::at(State::ChecksFailed);
-        tale.record_mut().state_since = start() + minutes(95);
-        tale.now = start() + minutes(125);
-        tale.record_mut().retry_counts.rebuild = 3;
-        tale.record_mut().lifetime_remedies = 3;
-        let diagnosis = tale.diagnose(Some(&FINE));
-        (tale, diagnosis)
+    fn exhausted() -> (PrScenario, Diagnosis) {
+        let mut scenario = PrScenario::at(State::ChecksFailed);
+        scenario.record_mut().state_since = start() + minutes(95);
+        scenario.now = start() + minutes(125);
+        scenario.record_mut().retry_counts.rebuild = 3;
+        scenario.record_mut().lifetime_remedies = 3;
+        let diagnosis = scenario.diagnose(Some(&FINE));
+        (scenario, diagnosis)
     }
 
-    fn mail(tale: &PullRequestStory, diagnosis: &Diagnosis, story: &EscalationHistory) -> Notice {
-        escalation(tale.record(), diagnosis, &blocked_reason(diagnosis), story, &tale.policy, tale.now)
+    fn mail(scenario: &PrScenario, diagnosis: &Diagnosis, history: &EscalationHistory) -> Notice {
+        escalation(scenario.record(), diagnosis, &blocked_reason(diagnosis), history, &scenario.policy, scenario.now)
     }
 
     #[test]
@@ -415,15 +415,18 @@ mod tests {
 
     #[test]
     fn policy_rejection_shows_substatus_and_description() {
-        let mut tale = PullRequestStory::at(State::PolicyFailed);
-        assert_eq!(policy_text(tale.record()), "Policy Bot rejected it (SOD_FAILURE)");
-        tale.record_mut().signals.policy.as_mut().unwrap().text = "author approved it himself".to_owned();
-        assert_eq!(policy_text(tale.record()), "Policy Bot rejected it (SOD_FAILURE): author approved it himself");
-        tale.record_mut().substatus = None;
-        assert_eq!(policy_text(tale.record()), "Policy Bot rejected it (no reason given): author approved it himself");
-        tale.record_mut().signals.policy = None;
-        tale.record_mut().substatus = Some(Substatus::OtherPolicyFailure);
-        assert_eq!(policy_text(tale.record()), "Policy Bot rejected it (OTHER_POLICY_FAILURE)");
+        let mut scenario = PrScenario::at(State::PolicyFailed);
+        assert_eq!(policy_text(scenario.record()), "Policy Bot rejected it (SOD_FAILURE)");
+        scenario.record_mut().signals.policy.as_mut().unwrap().text = "author approved it himself".to_owned();
+        assert_eq!(policy_text(scenario.record()), "Policy Bot rejected it (SOD_FAILURE): author approved it himself");
+        scenario.record_mut().substatus = None;
+        assert_eq!(
+            policy_text(scenario.record()),
+            "Policy Bot rejected it (no reason given): author approved it himself"
+        );
+        scenario.record_mut().signals.policy = None;
+        scenario.record_mut().substatus = Some(Substatus::OtherPolicyFailure);
+        assert_eq!(policy_text(scenario.record()), "Policy Bot rejected it (OTHER_POLICY_FAILURE)");
     }
 
     #[test]
@@ -479,19 +482,19 @@ mod tests {
 
     #[test]
     fn escalation_mail_has_cause_attempts_and_actions() {
-        let (tale, diagnosis) = exhausted();
-        let story = EscalationHistory {
+        let (scenario, diagnosis) = exhausted();
+        let history = EscalationHistory {
             remedies: vec![
                 "2026-03-02 09:32 UTC rebuild: the checks failed again".to_owned(),
                 "2026-03-02 10:03 UTC rebuild: the checks failed again".to_owned(),
                 "2026-03-02 10:34 UTC rebuild: the checks failed again".to_owned(),
             ],
-            history: vec![
+            events: vec![
                 "2026-03-02 10:34 UTC CHECKS_STARTED by github-webhook".to_owned(),
                 "2026-03-02 10:35 UTC CHECKS_FAILED by github-webhook: `build` failed".to_owned(),
             ],
         };
-        let notice = mail(&tale, &diagnosis, &story);
+        let notice = mail(&scenario, &diagnosis, &history);
         assert_eq!(notice.subject, "Suture: #42 needs a person: CHECKS FAILED - TRANSIENT (acme/my-app)");
         insta::assert_snapshot!(notice.body, @"
         acme/my-app#42 needs a person.
@@ -529,12 +532,12 @@ mod tests {
 
     #[test]
     fn escalation_mail_without_attempts_or_events_says_so() {
-        let mut tale = PullRequestStory::at(State::PolicyFailed);
-        tale.record_mut().substatus = Some(Substatus::OtherPolicyFailure);
-        tale.record_mut().vulnerability_id = None;
-        tale.advance_minutes(24 * 60 + 90);
-        let diagnosis = tale.diagnose(Some(&FINE));
-        let body = mail(&tale, &diagnosis, &EscalationHistory::default()).body;
+        let mut scenario = PrScenario::at(State::PolicyFailed);
+        scenario.record_mut().substatus = Some(Substatus::OtherPolicyFailure);
+        scenario.record_mut().vulnerability_id = None;
+        scenario.advance_minutes(24 * 60 + 90);
+        let diagnosis = scenario.diagnose(Some(&FINE));
+        let body = mail(&scenario, &diagnosis, &EscalationHistory::default()).body;
         insta::assert_snapshot!(body, @"
         acme/my-app#42 needs a person.
         https://github.com/acme/my-app/pull/42
@@ -566,32 +569,32 @@ mod tests {
 
     #[test]
     fn subject_is_one_line_of_less_than_100_ascii_characters() {
-        let (mut tale, mut diagnosis) = exhausted();
+        let (mut scenario, mut diagnosis) = exhausted();
         let long = format!("{}/{}#4294967296", "o".repeat(100), "r".repeat(100));
-        tale.record_mut().id = long.parse().unwrap();
-        let subject = mail(&tale, &diagnosis, &EscalationHistory::default()).subject;
+        scenario.record_mut().id = long.parse().unwrap();
+        let subject = mail(&scenario, &diagnosis, &EscalationHistory::default()).subject;
         assert_eq!(subject.len(), 99);
         assert!(
             subject.starts_with("Suture: #4294967296 needs a person: CHECKS FAILED - TRANSIENT (ooooo"),
             "{subject}"
         );
-        tale.record_mut().id = crate::tests::fixture::pr();
+        scenario.record_mut().id = crate::tests::fixture::pr();
         diagnosis.rule = RuleName { number: "0", title: "Ä — \t\r\n🦀~" };
-        let subject = mail(&tale, &diagnosis, &EscalationHistory::default()).subject;
+        let subject = mail(&scenario, &diagnosis, &EscalationHistory::default()).subject;
         assert_eq!(subject, "Suture: #42 needs a person: ? - ????~ (acme/my-app)");
     }
 
     #[test]
     fn mail_body_is_truncated_at_the_limit() {
-        let (tale, diagnosis) = exhausted();
+        let (scenario, diagnosis) = exhausted();
         let line = "ä".repeat(300);
-        let many = EscalationHistory { remedies: vec![line.clone(); 12], history: vec![line; 100] };
-        let body = mail(&tale, &diagnosis, &many).body;
+        let many = EscalationHistory { remedies: vec![line.clone(); 12], events: vec![line; 100] };
+        let body = mail(&scenario, &diagnosis, &many).body;
         assert_eq!(body.chars().count(), 20_000);
         assert!(body.ends_with('…'));
         assert!(body.contains("Until then Suture takes no action.\n"), "the actions are never truncated");
-        let few = EscalationHistory { remedies: vec![], history: vec!["x".to_owned(); 100] };
-        assert!(mail(&tale, &diagnosis, &few).body.ends_with("  - x\n"));
+        let few = EscalationHistory { remedies: vec![], events: vec!["x".to_owned(); 100] };
+        assert!(mail(&scenario, &diagnosis, &few).body.ends_with("  - x\n"));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use domain::reconcile_request::{
     RequestCompletion, RequestNextStep, RequestState, StartResult,
 };
 use domain::run::{Initiator, Run, RunError, RunState, RunTrigger, TransitionContext};
-use domain::text::sweep as words;
+use domain::text::sweep as sweep_text;
 use domain::time::saturating_after;
 use jiff::{SignedDuration, Timestamp};
 use tracing::info;
@@ -106,7 +106,7 @@ pub async fn count_toward_limit<S: Store>(
     let (of_repo, of_org) = (settings_of(policies, scope).per_repo_per_day, policies.base().triggers.per_org_per_day);
     for (name, limit) in [(repo.as_str(), of_repo), (repo.owner(), of_org)] {
         if counter::count_in_window(store, &format!("requests#{name}"), DAY, now).await? > i64::from(limit) {
-            return Ok(Some(words::too_many_requests(name, limit)));
+            return Ok(Some(sweep_text::too_many_requests(name, limit)));
         }
     }
     Ok(None)
@@ -152,7 +152,7 @@ async fn queue_writes<S: Store>(
     if let Some(replaced) =
         queued.replaced.as_ref().filter(|replaced| replaced.has_promised_run() || replaced.tries > 0)
     {
-        writes.extend(cancelled(store, policies, &replaced.run, words::superseded(&asked.run), now).await?);
+        writes.extend(cancelled(store, policies, &replaced.run, sweep_text::superseded(&asked.run), now).await?);
     }
     if let Some(run) = &queued.cancel_running {
         writes.push(not_before::write(&cancel_name(run), saturating_after(now, CANCEL_RETENTION)));
@@ -198,7 +198,7 @@ async fn record_superseded<S: Store>(
     }
     let run = pending(key, &ask.run, ask.trigger, ask.requested_by.as_deref(), now);
     let context = TransitionContext::new(Initiator::System, now);
-    let Ok(run) = run.cancel(words::superseded(by), context) else { return Ok(()) };
+    let Ok(run) = run.cancel(sweep_text::superseded(by), context) else { return Ok(()) };
     write_if(store, put_run(&run, None, policies)?, now).await?;
     Ok(())
 }
@@ -304,7 +304,7 @@ pub async fn start<S: Store>(
     writes.push(put(&next, Some(request.version), now)?);
     writes.push(put_run(&run, loaded, policies)?);
     if let Some(orphaned) = overtaken {
-        writes.extend(cancelled(store, policies, &orphaned, words::superseded(&asked.run), now).await?);
+        writes.extend(cancelled(store, policies, &orphaned, sweep_text::superseded(&asked.run), now).await?);
     }
     if write_all_if(store, writes, now).await? {
         return Ok(StartOutcome::Started(Box::new(StartedRequest { request: *next, pending: *asked, run })));
@@ -326,23 +326,23 @@ fn under_way(mut run: Run, holder: &str, until: Timestamp, now: Timestamp) -> Re
 pub async fn complete<S: Store>(
     store: &S,
     policies: &Policies,
-    begun: &StartedRequest,
+    started: &StartedRequest,
     end: RequestCompletion<'_>,
     close: impl Fn(Run, &RequestNextStep) -> Option<Run>,
     now: Timestamp,
 ) -> Result<RequestNextStep, StoreError> {
-    let settings = settings_of(policies, &begun.request.scope);
+    let settings = settings_of(policies, &started.request.scope);
     let pauses = visit_backoff(policies.base());
-    let mut conflicts = Conflicts::new(&begun.pending.run);
+    let mut conflicts = Conflicts::new(&started.pending.run);
     loop {
-        let Some(request) = load(store, &begun.request.key(), now).await? else { return Ok(RequestNextStep::Lost) };
-        let (next, then) = request.complete(&begun.pending.run, end, pauses, settings, now);
+        let Some(request) = load(store, &started.request.key(), now).await? else { return Ok(RequestNextStep::Lost) };
+        let (next, then) = request.complete(&started.pending.run, end, pauses, settings, now);
         if then == RequestNextStep::Lost {
             return Ok(then);
         }
         let mut writes = vec![put(&next, Some(request.version), now)?];
-        if let Some(run) = close(begun.run.clone(), &then) {
-            writes.push(put_run(&run, Some(begun.run.version), policies)?);
+        if let Some(run) = close(started.run.clone(), &then) {
+            writes.push(put_run(&run, Some(started.run.version), policies)?);
         }
         if write_all_if(store, writes, now).await? {
             return Ok(then);

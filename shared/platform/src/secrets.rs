@@ -231,7 +231,7 @@ type BuildFromSecrets<T> = dyn Fn(&SecretEnv) -> Option<T> + Send + Sync;
 
 /// Gives a client its new credentials after a rotation, once per change. Clones share the change they have seen last.
 pub struct SecretRefresher<T> {
-    vault: Arc<SecretEnv>,
+    secret_env: Arc<SecretEnv>,
     make: Arc<BuildFromSecrets<T>>,
     now: fn() -> Timestamp,
     /// The change that was last returned.
@@ -240,8 +240,8 @@ pub struct SecretRefresher<T> {
 
 impl<T> Clone for SecretRefresher<T> {
     fn clone(&self) -> Self {
-        let (vault, make) = (Arc::clone(&self.vault), Arc::clone(&self.make));
-        Self { vault, make, now: self.now, seen: Arc::clone(&self.seen) }
+        let (secret_env, make) = (Arc::clone(&self.secret_env), Arc::clone(&self.make));
+        Self { secret_env, make, now: self.now, seen: Arc::clone(&self.seen) }
     }
 }
 
@@ -254,30 +254,30 @@ impl<T> fmt::Debug for SecretRefresher<T> {
 impl<T> SecretRefresher<T> {
     /// `make` builds the credentials; it returns `None` if the rotated secret is invalid.
     pub fn new(
-        vault: &Arc<SecretEnv>,
+        secret_env: &Arc<SecretEnv>,
         now: fn() -> Timestamp,
         make: impl Fn(&SecretEnv) -> Option<T> + Send + Sync + 'static,
     ) -> Self {
-        let seen = Arc::new(AtomicU64::new(vault.changes()));
-        Self { vault: Arc::clone(vault), make: Arc::new(make), now, seen }
+        let seen = Arc::new(AtomicU64::new(secret_env.changes()));
+        Self { secret_env: Arc::clone(secret_env), make: Arc::new(make), now, seen }
     }
 
     /// Refreshes stale secrets; returns the credentials if they changed.
     pub async fn refresh_if_stale(&self, now: Timestamp) -> Option<T> {
-        self.vault.refresh_if_stale(now).await;
+        self.secret_env.refresh_if_stale(now).await;
         self.if_changed()
     }
 
     /// Refreshes the secrets after a failed authentication; returns the credentials if they changed.
     pub async fn refresh_now(&self) -> Option<T> {
-        self.vault.refresh_now((self.now)()).await;
+        self.secret_env.refresh_now((self.now)()).await;
         self.if_changed()
     }
 
     /// Another user of the secrets may have triggered the refresh.
     fn if_changed(&self) -> Option<T> {
-        let changes = self.vault.changes();
-        if self.seen.swap(changes, Ordering::SeqCst) == changes { None } else { (self.make)(&self.vault) }
+        let changes = self.secret_env.changes();
+        if self.seen.swap(changes, Ordering::SeqCst) == changes { None } else { (self.make)(&self.secret_env) }
     }
 }
 

@@ -27,7 +27,7 @@ fn skipped_steps(testbed: &Testbed) -> Vec<String> {
 async fn low_rate_limit_skips_status_then_triage_then_backlog_but_not_merges() {
     let repos = vec![RepoSettings::new("acme/payments"), RepoSettings::new("acme/ops")];
     let settings = FakeSettings { repos, rate_limit: 1_000, secondary_limits: false, ..FakeSettings::default() };
-    let config = "status = { repo = 'acme/ops', every_minutes = 1 }\n\
+    let config = "status_issue = { repo = 'acme/ops', every_minutes = 1 }\n\
                   [repos.'acme/payments']\nbacklog = { enabled = true, every_minutes = 1 }";
     let testbed = Testbed::new(settings, config);
     let pr = testbed.open();

@@ -97,7 +97,7 @@ async fn status_issue_is_updated_when_earlier_steps_fail() {
     testbed.set_jenkins_down(true);
     testbed.pass(10).await;
     let failed: Vec<String> = testbed.summaries().iter().flat_map(|summary| summary.errors.clone()).collect();
-    assert!(failed.iter().any(|error| error.starts_with("backlog: acme/nowhere: not there")), "{failed:?}");
+    assert!(failed.iter().any(|error| error.starts_with("backlog: acme/nowhere: not found")), "{failed:?}");
     let issues = testbed.with(|fakes| suture_issues(fakes));
     let status = issues.iter().find(|(_, issue)| issue.labels == ["suture/status"]).map(|(_, issue)| issue);
     let body = &status.expect("the status issue exists").body;

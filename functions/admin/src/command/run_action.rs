@@ -47,8 +47,8 @@ impl<S: Store, O: Publisher> AdminApi<S, O> {
             (RunAction::Reject, _, Some(pr)) => {
                 let error = format!("rejected by {}", caller.name);
                 // Blocked is permanent: the same approval must not be requested again.
-                let news = RemedyUpdate::Failed { error, failure: AttemptFailure::Blocked };
-                self.end(caller, &run, pr, "rejected", news).await?;
+                let update = RemedyUpdate::Failed { error, failure: AttemptFailure::Blocked };
+                self.end(caller, &run, pr, "rejected", update).await?;
             }
             (RunAction::Cancel, RunKind::Abandon, _) => {
                 let why = "abandoning cannot be cancelled: reopen the pull request on GitHub".to_owned();
@@ -62,8 +62,8 @@ impl<S: Store, O: Publisher> AdminApi<S, O> {
                 }
             }
             (RunAction::Cancel, RunKind::Remedy(_), Some(pr)) => {
-                let news = RemedyUpdate::Dropped { why: format!("cancelled by {}", caller.name) };
-                self.end(caller, &run, pr, "cancelled", news).await?;
+                let update = RemedyUpdate::Dropped { why: format!("cancelled by {}", caller.name) };
+                self.end(caller, &run, pr, "cancelled", update).await?;
             }
             (_, _, _) => self.cancel_row(caller, run).await?,
         }
@@ -77,7 +77,7 @@ impl<S: Store, O: Publisher> AdminApi<S, O> {
         run: &Run,
         pr: PrId,
         word: &str,
-        news: RemedyUpdate,
+        update: RemedyUpdate,
     ) -> Result<(), AdminError> {
         let now = self.now();
         let fact = Fact {
@@ -85,7 +85,7 @@ impl<S: Store, O: Publisher> AdminApi<S, O> {
             pr,
             occurred_at: now,
             actor: Actor::AdminApi,
-            kind: FactKind::Remedy { run: run.id.clone(), news },
+            kind: FactKind::Remedy { run: run.id.clone(), update },
         };
         self.engine.apply(&fact, now).await?;
         match self.engine.run(&run.id, self.now()).await? {

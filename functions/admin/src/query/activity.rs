@@ -8,7 +8,7 @@ use domain::event::Event;
 use domain::id::{PrId, RepoName};
 use domain::insights::{self, EventSample, Insights};
 use domain::state::State;
-use domain::text::pull_request as words;
+use domain::text::pull_request as pr_text;
 use domain::time::saturating_after;
 use futures_util::future::try_join_all;
 use jiff::civil::Date;
@@ -120,7 +120,7 @@ impl<S: Store, O: Publisher> AdminApi<S, O> {
             let most = u32::try_from(2 * MAX_ACTIVITY).unwrap_or(u32::MAX);
             let reading = DayQuery { day: today.saturating_sub(back.days()), backwards: true, most };
             let (events, _) = queries::events_of_day(self.store(), reading, self.now()).await?;
-            let is_notable = |event: &Event| caller.can_see(&event.pr.repo) && words::activity(event).is_some();
+            let is_notable = |event: &Event| caller.can_see(&event.pr.repo) && pr_text::activity(event).is_some();
             found.extend(events.into_iter().filter(is_notable));
             if found.len() >= MAX_ACTIVITY {
                 break;

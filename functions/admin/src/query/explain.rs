@@ -7,7 +7,7 @@ use domain::id::{EventId, PrId};
 use domain::pull_request::{PullRequest, Vulnerability};
 use domain::snapshot::{LiveStatus, Snapshot};
 use domain::state::State;
-use domain::text::pull_request as words;
+use domain::text::pull_request as pr_text;
 
 use super::{AdminApi, AdminError};
 use crate::api_keys::ApiCaller;
@@ -58,7 +58,7 @@ impl<S: Store, O: Publisher> AdminApi<S, O> {
         {
             live_status.build = Some(build_of(jenkins, &record, policy).await);
         }
-        let corrected = (record.state != was).then(|| words::diagnosis_with_corrections(was, record.state));
+        let corrected = (record.state != was).then(|| pr_text::diagnosis_with_corrections(was, record.state));
         let case = DiagnosisInput {
             record: &record,
             live: live_status.as_ref(),

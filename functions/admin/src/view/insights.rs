@@ -3,7 +3,7 @@
 use crate::query::InsightPeriod;
 use domain::insights::{OutcomeCounts, StateDuration, TransientRuleStats, WebhookStats, percent};
 use domain::state::Strategy;
-use domain::text::insights as words;
+use domain::text::insights as insight_text;
 use jiff::Timestamp;
 use platform::overview::MAX_EVENTS_PER_DAY;
 use serde::Serialize;
@@ -39,8 +39,8 @@ impl InsightsView {
             now,
             days: *days,
             partial,
-            partial_reason: partial.then(|| words::incomplete_data(*cut_days, MAX_EVENTS_PER_DAY)),
-            formulas: [words::THRESHOLD_FORMULA, words::FLAG_CRITERION],
+            partial_reason: partial.then(|| insight_text::incomplete_data(*cut_days, MAX_EVENTS_PER_DAY)),
+            formulas: [insight_text::THRESHOLD_FORMULA, insight_text::FLAG_CRITERION],
             dwell: insights.state_durations.iter().map(StateDurationView::from).collect(),
             webhooks: insights.webhooks.iter().map(WebhookStatsView::from).collect(),
             remedies: insights.remedies.iter().map(|(strategy, tally)| RemedyView::of(*strategy, tally)).collect(),
@@ -82,7 +82,7 @@ impl From<&StateDuration> for StateDurationView {
             p99_secs: stay.p99_secs,
             configured_minutes: stay.configured_minutes,
             suggested_minutes: stay.suggested_minutes,
-            advice: words::threshold_advice(stay),
+            advice: insight_text::threshold_advice(stay),
         }
     }
 }
@@ -100,9 +100,9 @@ struct WebhookStatsView {
 }
 
 impl From<&WebhookStats> for WebhookStatsView {
-    fn from(heard: &WebhookStats) -> Self {
-        let WebhookStats { kind, by_webhook: told, missed } = *heard;
-        Self { kind: kind.name(), received: told, missed, loss_percent: percent(missed, told + missed).unwrap_or(0.0) }
+    fn from(stats: &WebhookStats) -> Self {
+        let WebhookStats { kind, by_webhook: received, missed } = *stats;
+        Self { kind: kind.name(), received, missed, loss_percent: percent(missed, received + missed).unwrap_or(0.0) }
     }
 }
 
@@ -159,7 +159,7 @@ impl From<&TransientRuleStats> for TransientRuleView {
             identical: rule.identical,
             success_percent: rule.outcomes.success_percent(),
             flagged: rule.is_flagged(),
-            advice: words::rule_advice(rule),
+            advice: insight_text::rule_advice(rule),
         }
     }
 }

@@ -6,6 +6,7 @@ pub(crate) mod pull_request;
 pub(crate) mod run;
 
 use domain::event::Event;
+use domain::run::RunEnd;
 use jiff::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -43,6 +44,10 @@ pub(crate) struct EventView {
     by: Option<String>,
     /// The run it belongs to.
     run: Option<String>,
+    /// How the run ended, in REMEDIATION_ENDED: `completed`, `no_effect`, `failed`, `dropped` or `cancelled`.
+    run_end: Option<&'static str>,
+    /// Whether a command was refused.
+    refused: bool,
     /// Why it did not change the state, if the transition is not allowed.
     anomaly: Option<String>,
 }
@@ -72,6 +77,8 @@ impl From<&Event> for EventView {
             name: payload.name.clone(),
             by: payload.by.clone(),
             run: payload.run.as_ref().map(ToString::to_string),
+            run_end: payload.run_end.map(RunEnd::name),
+            refused: payload.refused,
             anomaly: payload.anomaly.clone(),
         }
     }

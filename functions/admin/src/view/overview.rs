@@ -7,7 +7,7 @@ use crate::query::{ActivityHistory, StateDwellTime};
 use domain::breaker::{Breaker, BreakerSettings, BreakerState, OutcomeMinute};
 use domain::event::Event;
 use domain::policy::Policies;
-use domain::text::pull_request as words;
+use domain::text::pull_request as pr_text;
 use jiff::Timestamp;
 use platform::overview::{DayCounts, OverviewCounts, StateCount};
 use platform::sweep_summary::SweepSummary;
@@ -193,7 +193,7 @@ fn activity(event: &Event) -> Option<ActivityView> {
         repo: event.pr.repo.to_string(),
         number: event.pr.number,
         kind: event.kind.name(),
-        text: words::activity(event)?,
+        text: pr_text::activity(event)?,
     })
 }
 

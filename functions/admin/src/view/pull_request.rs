@@ -9,7 +9,7 @@ use domain::priority::Priority;
 use domain::pull_request::{PullRequest, Vulnerability};
 use domain::signals::{CheckReport, PolicyVerdict};
 use domain::state::Strategy;
-use domain::text::{self, pull_request as words};
+use domain::text::{self, pull_request as pr_text};
 use jiff::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -108,8 +108,8 @@ impl PullRequestItem {
             held: record.is_held(),
             draft: record.draft,
             priority: priority(record),
-            why: words::waiting_reason(record, policy, now),
-            next: words::next_step(record, policy, now),
+            why: pr_text::waiting_reason(record, policy, now),
+            next: pr_text::next_step(record, policy, now),
             active_run: active_run(record),
         }
     }
@@ -316,7 +316,7 @@ fn approval_view(record: &PullRequest) -> Option<ApprovalView> {
 }
 
 fn commands(record: &PullRequest, policy: &Policy, role: ApiRole) -> Vec<CommandView> {
-    words::commands(record, policy, role).into_iter().map(CommandView::from).collect()
+    pr_text::commands(record, policy, role).into_iter().map(CommandView::from).collect()
 }
 
 impl From<Command> for CommandView {
@@ -382,8 +382,8 @@ impl PullRequestStatus {
             replaces: record.replaces,
             replaced_by: record.replaced_by,
             mode: serialized_name(&policy.mode),
-            why: words::waiting_reason(record, policy, now),
-            next: words::next_step(record, policy, now),
+            why: pr_text::waiting_reason(record, policy, now),
+            next: pr_text::next_step(record, policy, now),
             commands: commands(record, policy, caller.role),
             history: detail.events.iter().map(EventView::from).collect(),
             runs: detail.runs.iter().map(|run| RunView::of(run, caller)).collect(),
@@ -435,7 +435,7 @@ pub(crate) struct ExplanationView {
 impl ExplanationView {
     pub(crate) fn of(explained: &ExplainResult, policy: &Policy, role: ApiRole, now: Timestamp) -> Self {
         let (record, found) = (&explained.record, &explained.diagnosis);
-        let can = words::commands(record, policy, role);
+        let can = pr_text::commands(record, policy, role);
         let diagnosed = record.is_actionable();
         let blocked = record.blocked.iter().map(|blocked| blocked.reason.clone());
         let mut evidence: Vec<String> = explained.corrected.iter().cloned().collect();
@@ -456,20 +456,20 @@ impl ExplanationView {
             repo: record.id.repo.to_string(),
             number: record.id.number,
             state: record.state.name(),
-            summary: words::waiting_reason(record, policy, now),
+            summary: pr_text::waiting_reason(record, policy, now),
             rule: diagnosed.then_some(RuleView { number: found.rule.number, title: found.rule.title }),
             classification: classification.name(),
             evidence,
             would_have_matched: would.map(|rule| format!("rule {} ({})", rule.number, rule.title)),
-            next_action: words::next_step_by_diagnosis(record, found, policy, now),
+            next_action: pr_text::next_step_by_diagnosis(record, found, policy, now),
             next_action_at: record.due_at,
             budgets: budgets(record, explained.vulnerability.as_ref(), policy),
             lifetime: lifetime(record, policy),
-            you_can: words::suggestions(record, &can),
+            you_can: pr_text::suggestions(record, &can),
             commands: commands(record, policy, role),
             live: explained.live,
             live_error: explained.live_error.clone(),
-            text: words::explanation(record, found, &can, policy, now),
+            text: pr_text::explanation(record, found, &can, policy, now),
         }
     }
 }

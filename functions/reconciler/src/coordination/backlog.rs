@@ -10,7 +10,7 @@ use domain::coordination::backlog::{
 use domain::id::{EffectId, PrId, RepoName};
 use domain::policy::{Backlog, Mode};
 use domain::state::State;
-use domain::text::coordination as words;
+use domain::text::coordination as coordination_text;
 use jiff::{SignedDuration, Timestamp};
 use tracing::warn;
 
@@ -233,7 +233,7 @@ fn issue_update(step: &BacklogStep, settings: &Backlog, now: Timestamp) -> Optio
         BacklogAction::RequestPullRequest { .. } => return None,
         BacklogAction::Opened(_) => ("opened", vec![label(IssueStage::PrOpen)], but(IssueStage::PrOpen), None, None),
         BacklogAction::Requeue(why) => {
-            let comment = Some(words::issue_requeued(*why));
+            let comment = Some(coordination_text::issue_requeued(*why));
             ("requeue", vec![label(IssueStage::Approved)], but(IssueStage::Approved), comment, None)
         }
         BacklogAction::ClosePullRequest(_) => {
@@ -241,17 +241,19 @@ fn issue_update(step: &BacklogStep, settings: &Backlog, now: Timestamp) -> Optio
         }
         BacklogAction::CloseUnapproved => {
             let rejected = format!("{}rejected", settings.label_prefix);
-            let comment = Some(words::issue_rejected(settings.discovered_hours));
+            let comment = Some(coordination_text::issue_rejected(settings.discovered_hours));
             ("reject", vec![rejected], all(), comment, Some("not_planned"))
         }
-        BacklogAction::Done(number) => ("done", Vec::new(), all(), Some(words::issue_done(*number)), Some("completed")),
+        BacklogAction::Done(number) => {
+            ("done", Vec::new(), all(), Some(coordination_text::issue_done(*number)), Some("completed"))
+        }
         BacklogAction::MarkUrgent(why) => {
-            ("urge", vec![urgent_label(settings)], Vec::new(), Some(words::issue_urgent(*why)), None)
+            ("urge", vec![urgent_label(settings)], Vec::new(), Some(coordination_text::issue_urgent(*why)), None)
         }
     };
     let close_pull = match &step.action {
         BacklogAction::ClosePullRequest(number) => {
-            Some((*number, words::pull_request_given_up(step.number, settings.review_failed_hours)))
+            Some((*number, coordination_text::pull_request_given_up(step.number, settings.review_failed_hours)))
         }
         BacklogAction::RequestPullRequest { .. }
         | BacklogAction::Opened(_)

@@ -12,7 +12,7 @@ use domain::event::{Actor, Fact, FactKind};
 use domain::id::{EventId, PrId, RepoName};
 use domain::policy::PostMergeHealth;
 use domain::state::State;
-use domain::text::coordination as words;
+use domain::text::coordination as coordination_text;
 use futures_util::future::{join_all, try_join_all};
 use http::{Method, Request, StatusCode, header};
 use jiff::SignedDuration;
@@ -169,7 +169,8 @@ impl<S: Store, O: Publisher> Coordinator<'_, S, O> {
         if !settings.comment || !acts || !self.acts_in(&merge.pr.repo) {
             return Ok(());
         }
-        let (marker, text) = ("suture:post-merge-verified".to_owned(), words::verified_comment(watched_minutes));
+        let (marker, text) =
+            ("suture:post-merge-verified".to_owned(), coordination_text::verified_comment(watched_minutes));
         let task = Task::Comment { pr: merge.pr.clone(), marker, text, since: merge.at };
         self.send(format!("post-merge-verified-{}", merge.pr), task).await
     }
@@ -195,8 +196,8 @@ impl<S: Store, O: Publisher> Coordinator<'_, S, O> {
             key: outage.key.clone(),
             label: LABEL.to_owned(),
             labels: settings.labels.clone(),
-            title: words::outage_title(outage),
-            body: words::outage_body(outage),
+            title: coordination_text::outage_title(outage),
+            body: coordination_text::outage_body(outage),
             as_of: outage.since,
             keep_updated: false,
             pin: false,
@@ -214,7 +215,8 @@ impl<S: Store, O: Publisher> Coordinator<'_, S, O> {
             return Ok(());
         };
         let (pr, marker) = (PrId::new(repo.clone(), written.number), format!("suture:{}-over", outage.key));
-        let task = Task::Comment { pr, marker, text: words::outage_over(outage, over_at), since: outage.since };
+        let task =
+            Task::Comment { pr, marker, text: coordination_text::outage_over(outage, over_at), since: outage.since };
         self.send(format!("{}-over", outage.key), task).await
     }
 }

@@ -7,7 +7,7 @@ use domain::coordination::status_issue::{BacklogCounts, RepoRow, StateRow, Statu
 use domain::id::RepoName;
 use domain::policy::StatusIssue;
 use domain::pull_request::PullRequest;
-use domain::text::coordination as words;
+use domain::text::coordination as coordination_text;
 use domain::text::pull_request as reasons;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -104,12 +104,12 @@ impl<S: Store, O: Publisher> Coordinator<'_, S, O> {
             Some(counts) => counts,
             None => counts.insert(overview::count(self.cx.store(), self.cx.policies(), now).await?),
         };
-        let body = words::status_body(&self.numbers(status_issue, counts).await?);
+        let body = coordination_text::status_body(&self.numbers(status_issue, counts).await?);
         let what = stable_id(&[&body]);
         if last.is_some_and(|last| last.what == what && now < saturating_after(last.at, REFRESH_AFTER)) {
             return Ok(false);
         }
-        let (repo, title) = (status_issue.repo.clone(), words::status_title(status_issue.name()));
+        let (repo, title) = (status_issue.repo.clone(), coordination_text::status_title(status_issue.name()));
         let (key, label, pin) = (status_issue.key(), LABEL.to_owned(), status_issue.settings.pin);
         let id = format!("{key}-{repo}-{}", &what[..16]);
         let issue = ManagedIssue { key, label, labels: Vec::new(), title, body, as_of: now, keep_updated: true, pin };

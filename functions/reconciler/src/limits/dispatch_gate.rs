@@ -2,7 +2,7 @@
 //! mail for each trip of the breaker.
 
 use domain::breaker::{Breaker, BreakerState, SKIPPED_LOG};
-use domain::text::sweep as words;
+use domain::text::sweep as sweep_text;
 use jiff::{SignedDuration, Timestamp};
 use platform::publish::{Destination, OutboundMessage, Publisher};
 use platform::store::breaker as breakers;
@@ -67,9 +67,9 @@ pub(crate) async fn report_trip(
     if u64::try_from(mailed).unwrap_or(0) >= trips {
         return Ok(());
     }
-    let what = Destination::Notice(words::breaker_tripped(failure_rate_percent, since, cooldown_until));
-    let parcel = OutboundMessage { id: format!("breaker-trip-{trips}"), destination: what };
-    if let Err(error) = cx.engine.publisher().send_now(parcel).await {
+    let what = Destination::Notice(sweep_text::breaker_tripped(failure_rate_percent, since, cooldown_until));
+    let outbound = OutboundMessage { id: format!("breaker-trip-{trips}"), destination: what };
+    if let Err(error) = cx.engine.publisher().send_now(outbound).await {
         warn!(%error, "cannot send breaker mail; next sweep retries");
         return Ok(());
     }

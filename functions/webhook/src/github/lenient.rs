@@ -1,5 +1,5 @@
 //! Lenient deserialization: a field that is missing, null or of an undocumented type becomes `None`, because GitHub's payloads drift from
-//! their schemas. Parsers report the fields they require. Unused fields are not copied, unlike with `serde_with` (ADR 0027).
+//! their schemas. Parsers report the fields they require. Unused fields are not copied, unlike with `serde_with` (ADR 1).
 
 use std::borrow::Cow;
 use std::fmt;

@@ -88,8 +88,8 @@ impl Fakes {
             queued_at: None,
             vulnerability: opening.vulnerability,
         });
-        let story = format!("{} {}", self.github.repo(repo).settings.name, self.github.pull(ix).head_ref);
-        self.fault_plans.push(PlannedFaults::new(Rng::new(self.seed, hash(&story))));
+        let name = format!("{} {}", self.github.repo(repo).settings.name, self.github.pull(ix).head_ref);
+        self.fault_plans.push(PlannedFaults::new(Rng::new(self.seed, hash(&name))));
         self.open_pulls[repo.0].insert(ix);
         self.plan_faults(ix);
         self.note(&opening.author, AuditedAction::PullOpened, ix, "");

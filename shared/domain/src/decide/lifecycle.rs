@@ -190,8 +190,8 @@ pub(super) fn apply_details(
     if old_vulnerability != new_vulnerability {
         // The row of the old base or vulnerability must not list this pull request as open any more.
         if let (base_branch, Some(id)) = old_vulnerability {
-            let news = VulnerabilityUpdate::NoLongerOpen;
-            builder.vulnerabilities.push(VulnerabilityChange { base_branch, id, update: news });
+            let update = VulnerabilityUpdate::NoLongerOpen;
+            builder.vulnerabilities.push(VulnerabilityChange { base_branch, id, update });
         }
         builder.change_vulnerability(VulnerabilityUpdate::Opened);
     }

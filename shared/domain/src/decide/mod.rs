@@ -172,7 +172,7 @@ pub fn decide(policy: &Policy, record: Option<PullRequest>, fact: &Fact, now: Ti
         FactKind::Linked(link) => lifecycle::linked(builder, *link),
         FactKind::PostMergeVerified { watched_minutes } => lifecycle::post_merge_verified(builder, *watched_minutes),
         FactKind::Diagnosed(diagnosed) => remediation::diagnosed(builder, diagnosed),
-        FactKind::Remedy { run, news } => remediation::remedy_update(builder, run, news),
+        FactKind::Remedy { run, update } => remediation::remedy_update(builder, run, update),
         FactKind::CommandRequested(request) => command::command_requested(builder, request),
     }
 }
@@ -292,10 +292,10 @@ impl<'a> DecisionBuilder<'a> {
     }
 
     /// Adds a change of the row of the vulnerability that this pull request fixes.
-    fn change_vulnerability(&mut self, news: VulnerabilityUpdate) {
+    fn change_vulnerability(&mut self, update: VulnerabilityUpdate) {
         if let Some(id) = self.record.vulnerability_id.clone() {
             let base_branch = self.record.base_branch.clone();
-            self.vulnerabilities.push(VulnerabilityChange { base_branch, id, update: news });
+            self.vulnerabilities.push(VulnerabilityChange { base_branch, id, update });
         }
     }
 

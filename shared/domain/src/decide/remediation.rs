@@ -201,7 +201,7 @@ fn escalate(mut builder: DecisionBuilder<'_>, found: &DiagnosisFact, reason: Str
     if builder.policy.mode == Mode::Observe {
         return log_observed(builder, EventKind::WouldEscalate, diagnosis, &format!("would escalate: {reason}"));
     }
-    let notice = text::escalation(&builder.record, diagnosis, &reason, &found.story, builder.policy, builder.now);
+    let notice = text::escalation(&builder.record, diagnosis, &reason, &found.history, builder.policy, builder.now);
     let from = builder.record.state;
     let substatus = builder.record.substatus;
     let (rules, failure) = insights::failure_digest(&builder.record, builder.policy);
@@ -243,11 +243,11 @@ fn log_observed(mut builder: DecisionBuilder<'_>, kind: EventKind, diagnosis: &D
     builder.finish(FactOutcome::Applied, text)
 }
 
-pub(super) fn remedy_update(mut builder: DecisionBuilder<'_>, run: &RunId, news: &RemedyUpdate) -> Decision {
+pub(super) fn remedy_update(mut builder: DecisionBuilder<'_>, run: &RunId, update: &RemedyUpdate) -> Decision {
     let Some(active) = builder.record.active_run.clone().filter(|active| active.id == *run) else {
         return no_change(FactOutcome::Ignored, format!("run {run} is not active any more"));
     };
-    match news {
+    match update {
         RemedyUpdate::Accepted if active.accepted => no_change(FactOutcome::Duplicate, "already accepted"),
         RemedyUpdate::Accepted => {
             builder.record.dropped = None;

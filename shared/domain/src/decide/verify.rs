@@ -111,12 +111,12 @@ fn correct(mut builder: DecisionBuilder<'_>, moved: bool, noted: UpdateResult, l
     }
     builder.update_substatus(implied);
     builder.complete_if_proven();
-    let news = match noted {
+    let summary = match noted {
         UpdateResult::Changed => "verified, with changes",
         UpdateResult::Unchanged => "verified",
         UpdateResult::LimitReached => "verified, but the head has more checks than `limits.checks_per_head` allows",
     };
-    builder.finish(FactOutcome::Applied, format!("{news}: {from}"))
+    builder.finish(FactOutcome::Applied, format!("{summary}: {from}"))
 }
 
 /// Whether the conflict or the branch lag that caused the escalation is resolved.

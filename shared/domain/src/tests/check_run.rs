@@ -5,27 +5,27 @@ use crate::decide::EffectKind;
 use crate::event::{FactKind, PullRequestDetails, RemedyUpdate};
 use crate::signals::{CheckVerdict, PolicyVerdict};
 use crate::state::{State, Substatus};
-use crate::tests::fixture::{PullRequestStory, described, minutes, start};
+use crate::tests::fixture::{PrScenario, described, minutes, start};
 use crate::text::check_run::{CHECK_RUN_NAME, CheckConclusion, CheckRunButton, CheckRunText};
 
 /// A pull request with the check run enabled.
-fn with_check_run() -> PullRequestStory {
-    let mut tale = PullRequestStory::new();
-    tale.policy.check_run.enabled = true;
-    tale.apply(FactKind::Opened(described(&tale.head.clone())));
-    tale
+fn with_check_run() -> PrScenario {
+    let mut scenario = PrScenario::new();
+    scenario.policy.check_run.enabled = true;
+    scenario.apply(FactKind::Opened(described(&scenario.head.clone())));
+    scenario
 }
 
 /// The check run text of the last decision.
-fn shown(tale: &PullRequestStory) -> Option<CheckRunText> {
-    let texts: Vec<CheckRunText> = tale
+fn shown(scenario: &PrScenario) -> Option<CheckRunText> {
+    let texts: Vec<CheckRunText> = scenario
         .last()
         .effects
         .iter()
         .filter_map(|effect| match &effect.what {
             EffectKind::CheckRun { text, as_of } => {
-                assert_eq!(effect.head_sha, tale.record().head_sha);
-                assert_eq!(Some(*as_of), tale.record().published_check.as_ref().map(|shown| shown.at));
+                assert_eq!(effect.head_sha, scenario.record().head_sha);
+                assert_eq!(Some(*as_of), scenario.record().published_check.as_ref().map(|shown| shown.at));
                 Some(text.clone())
             }
             EffectKind::Command(_) | EffectKind::Notice(_) => None,
@@ -35,44 +35,44 @@ fn shown(tale: &PullRequestStory) -> Option<CheckRunText> {
     texts.into_iter().next()
 }
 
-fn press(tale: &mut PullRequestStory, button: CheckRunButton, permission: Result<(), String>) -> String {
-    tale.advance_minutes(1);
-    tale.command_by(button.command(), CommandSource::CheckRun, permission);
-    shown(tale).map(|text| text.summary).unwrap_or_default()
+fn press(scenario: &mut PrScenario, button: CheckRunButton, permission: Result<(), String>) -> String {
+    scenario.advance_minutes(1);
+    scenario.command_by(button.command(), CommandSource::CheckRun, permission);
+    shown(scenario).map(|text| text.summary).unwrap_or_default()
 }
 
-fn stuck_in_failure() -> PullRequestStory {
-    let mut tale = with_check_run();
-    tale.advance_minutes(1);
-    tale.check("build", CheckVerdict::Running);
-    tale.advance_minutes(1);
-    tale.fail("build", Some("timeout"), "timed out after 60 min");
-    tale
+fn stuck_in_failure() -> PrScenario {
+    let mut scenario = with_check_run();
+    scenario.advance_minutes(1);
+    scenario.check("build", CheckVerdict::Running);
+    scenario.advance_minutes(1);
+    scenario.fail("build", Some("timeout"), "timed out after 60 min");
+    scenario
 }
 
 #[test]
 fn check_run_shows_each_step_of_a_remedy() {
-    let mut tale = with_check_run();
-    let mut told = vec![shown(&tale)];
-    type Step = fn(&mut PullRequestStory);
+    let mut scenario = with_check_run();
+    let mut told = vec![shown(&scenario)];
+    type Step = fn(&mut PrScenario);
     let steps: [(i64, Step); 12] = [
-        (1, |tale| tale.check("build", CheckVerdict::Running)),
-        (5, |tale| tale.fail("build", Some("timeout"), "timed out after 60 min")),
-        (31, |tale| _ = tale.sweep(tale.github())),
-        (0, |tale| tale.remedy_update(RemedyUpdate::Accepted)),
-        (1, |tale| tale.rerun("build", CheckVerdict::Running, 8)),
-        (5, |tale| tale.rerun("build", CheckVerdict::Passed, 8)),
-        (1, |tale| tale.policy_bot(PolicyVerdict::Evaluating)),
-        (1, |tale| tale.policy_bot(PolicyVerdict::Passed)),
-        (1, |tale| tale.approve()),
-        (1, |tale| tale.merge_attempt()),
-        (1, |tale| tale.apply(FactKind::Merged { by: None, by_automerge_bot: true })),
-        (1, |tale| tale.command(Command::Status)),
+        (1, |scenario| scenario.check("build", CheckVerdict::Running)),
+        (5, |scenario| scenario.fail("build", Some("timeout"), "timed out after 60 min")),
+        (31, |scenario| _ = scenario.sweep(scenario.github())),
+        (0, |scenario| scenario.remedy_update(RemedyUpdate::Accepted)),
+        (1, |scenario| scenario.rerun("build", CheckVerdict::Running, 8)),
+        (5, |scenario| scenario.rerun("build", CheckVerdict::Passed, 8)),
+        (1, |scenario| scenario.policy_bot(PolicyVerdict::Evaluating)),
+        (1, |scenario| scenario.policy_bot(PolicyVerdict::Passed)),
+        (1, |scenario| scenario.approve()),
+        (1, |scenario| scenario.merge_attempt()),
+        (1, |scenario| scenario.apply(FactKind::Merged { by: None, by_automerge_bot: true })),
+        (1, |scenario| scenario.command(Command::Status)),
     ];
     for (pause, step) in steps {
-        tale.advance_minutes(pause);
-        step(&mut tale);
-        told.push(shown(&tale));
+        scenario.advance_minutes(pause);
+        step(&mut scenario);
+        told.push(shown(&scenario));
     }
     let page = |text: &CheckRunText| format!("{:?}: {}\n{}\n{:?}", text.mood, text.title, text.summary, text.buttons);
     let pages: Vec<String> = told.iter().map(|text| text.as_ref().map_or("(nothing new)".to_owned(), page)).collect();
@@ -82,31 +82,31 @@ fn check_run_shows_each_step_of_a_remedy() {
 #[test]
 fn check_run_is_off_by_default_and_in_observe_mode() {
     for (enabled, observes) in [(false, false), (true, true)] {
-        let mut tale = PullRequestStory::new();
-        tale.policy.check_run.enabled = enabled;
+        let mut scenario = PrScenario::new();
+        scenario.policy.check_run.enabled = enabled;
         if observes {
-            tale.policy.mode = crate::policy::Mode::Observe;
+            scenario.policy.mode = crate::policy::Mode::Observe;
         }
-        tale.apply(FactKind::Opened(described(&tale.head.clone())));
-        tale.check("build", CheckVerdict::Running);
-        assert_eq!((shown(&tale), tale.record().published_check.clone()), (None, None));
+        scenario.apply(FactKind::Opened(described(&scenario.head.clone())));
+        scenario.check("build", CheckVerdict::Running);
+        assert_eq!((shown(&scenario), scenario.record().published_check.clone()), (None, None));
     }
     // A pull request that ended before the check run was enabled gets none.
-    let mut tale = PullRequestStory::at(State::Merged);
-    tale.policy.check_run.enabled = true;
-    tale.command(Command::Status);
-    assert_eq!(shown(&tale), None);
+    let mut scenario = PrScenario::at(State::Merged);
+    scenario.policy.check_run.enabled = true;
+    scenario.command(Command::Status);
+    assert_eq!(shown(&scenario), None);
 }
 
 #[test]
 fn check_run_is_not_updated_for_changed_times() {
-    let mut tale = with_check_run();
-    tale.check("build", CheckVerdict::Running);
-    assert!(shown(&tale).is_some());
-    let due = tale.record().due_at;
+    let mut scenario = with_check_run();
+    scenario.check("build", CheckVerdict::Running);
+    assert!(shown(&scenario).is_some());
+    let due = scenario.record().due_at;
     for (n, what) in [
         // These facts change only the due date.
-        FactKind::Verified(Box::new(tale.github())),
+        FactKind::Verified(Box::new(scenario.github())),
         FactKind::Skipped { why: "GitHub is slow".to_owned(), until: None },
         FactKind::Skipped { why: "the breaker is open".to_owned(), until: Some(start() + minutes(600)) },
         FactKind::BaseMoved { base: "main".to_owned() },
@@ -114,55 +114,58 @@ fn check_run_is_not_updated_for_changed_times() {
     .into_iter()
     .enumerate()
     {
-        tale.advance_minutes(1);
-        tale.apply(what);
-        assert!(tale.last().record.is_some(), "{n}: it is written");
-        assert_eq!(shown(&tale), None, "{n}");
+        scenario.advance_minutes(1);
+        scenario.apply(what);
+        assert!(scenario.last().record.is_some(), "{n}: it is written");
+        assert_eq!(shown(&scenario), None, "{n}");
     }
-    assert_ne!(tale.record().due_at, due);
+    assert_ne!(scenario.record().due_at, due);
     // One of many checks, while others are running.
     for check in ["lint", "scan", "docs"] {
-        tale.check(check, CheckVerdict::Running);
-        assert_eq!(shown(&tale), None, "{check}");
+        scenario.check(check, CheckVerdict::Running);
+        assert_eq!(shown(&scenario), None, "{check}");
     }
-    tale.check("lint", CheckVerdict::Passed);
-    assert_eq!(shown(&tale), None);
-    tale.fail("scan", None, "3 tests failed");
-    assert!(shown(&tale).is_some_and(|text| text.summary.contains("3 tests failed")));
+    scenario.check("lint", CheckVerdict::Passed);
+    assert_eq!(shown(&scenario), None);
+    scenario.fail("scan", None, "3 tests failed");
+    assert!(shown(&scenario).is_some_and(|text| text.summary.contains("3 tests failed")));
 }
 
 #[test]
 fn newer_check_run_text_has_a_later_version_despite_clock_skew() {
-    let mut tale = with_check_run();
-    let mut last = tale.record().published_check.clone().unwrap().at;
-    tale.check("build", CheckVerdict::Running);
-    assert!(tale.record().published_check.as_ref().unwrap().at > last, "at the same time");
-    last = tale.record().published_check.clone().unwrap().at;
-    tale.now -= minutes(5);
-    tale.check("build", CheckVerdict::Passed);
-    assert!(shown(&tale).is_some() && tale.record().published_check.as_ref().unwrap().at > last, "a slow clock");
+    let mut scenario = with_check_run();
+    let mut last = scenario.record().published_check.clone().unwrap().at;
+    scenario.check("build", CheckVerdict::Running);
+    assert!(scenario.record().published_check.as_ref().unwrap().at > last, "at the same time");
+    last = scenario.record().published_check.clone().unwrap().at;
+    scenario.now -= minutes(5);
+    scenario.check("build", CheckVerdict::Passed);
+    assert!(
+        shown(&scenario).is_some() && scenario.record().published_check.as_ref().unwrap().at > last,
+        "a slow clock"
+    );
 }
 
 #[test]
 fn new_head_gets_its_own_check_run() {
-    let mut tale = with_check_run();
-    tale.check("build", CheckVerdict::Running);
-    assert!(shown(&tale).is_some());
-    tale.advance_minutes(1);
-    tale.push('b', false);
-    assert!(shown(&tale).is_some_and(|text| text.summary.contains("at commit bbbbbbb")));
+    let mut scenario = with_check_run();
+    scenario.check("build", CheckVerdict::Running);
+    assert!(shown(&scenario).is_some());
+    scenario.advance_minutes(1);
+    scenario.push('b', false);
+    assert!(shown(&scenario).is_some_and(|text| text.summary.contains("at commit bbbbbbb")));
 }
 
 #[test]
 fn escalated_check_run_shows_action_required_and_the_diagnosis() {
-    let mut tale = with_check_run();
-    tale.check("build", CheckVerdict::Running);
-    tale.fail("build", None, "3 tests failed");
-    tale.advance_minutes(31);
-    tale.sweep(tale.github());
-    let text = shown(&tale).unwrap();
+    let mut scenario = with_check_run();
+    scenario.check("build", CheckVerdict::Running);
+    scenario.fail("build", None, "3 tests failed");
+    scenario.advance_minutes(31);
+    scenario.sweep(scenario.github());
+    let text = shown(&scenario).unwrap();
     assert_eq!(
-        (tale.state(), text.mood, text.title.as_str()),
+        (scenario.state(), text.mood, text.title.as_str()),
         (State::NeedsIntervention, CheckConclusion::Person, "A person is needed")
     );
     assert!(
@@ -171,71 +174,71 @@ fn escalated_check_run_shows_action_required_and_the_diagnosis() {
         text.summary
     );
     assert_eq!(text.buttons, [CheckRunButton::Rebuild, CheckRunButton::Resume, CheckRunButton::Explain]);
-    tale.advance_minutes(1);
-    tale.push('b', false);
-    let text = shown(&tale).unwrap();
+    scenario.advance_minutes(1);
+    scenario.push('b', false);
+    let text = shown(&scenario).unwrap();
     assert_eq!((text.mood, text.summary.contains("Rule 4")), (CheckConclusion::Quiet, false), "{}", text.summary);
 }
 
 #[test]
 fn button_runs_its_command_and_shows_the_result() {
-    let mut tale = stuck_in_failure();
-    let held = press(&mut tale, CheckRunButton::Hold, Ok(()));
-    assert!(tale.record().hold && held.contains("**Last command:** danny asked for `/hold`."), "{held}");
-    assert!(shown(&tale).unwrap().buttons.contains(&CheckRunButton::Resume));
-    let resumed = press(&mut tale, CheckRunButton::Resume, Ok(()));
-    assert!(!tale.record().hold && resumed.contains("danny asked for `/resume`."), "{resumed}");
-    let refused = press(&mut tale, CheckRunButton::Rebuild, Err("`/rebuild` needs write permission".to_owned()));
+    let mut scenario = stuck_in_failure();
+    let held = press(&mut scenario, CheckRunButton::Hold, Ok(()));
+    assert!(scenario.record().hold && held.contains("**Last command:** danny asked for `/hold`."), "{held}");
+    assert!(shown(&scenario).unwrap().buttons.contains(&CheckRunButton::Resume));
+    let resumed = press(&mut scenario, CheckRunButton::Resume, Ok(()));
+    assert!(!scenario.record().hold && resumed.contains("danny asked for `/resume`."), "{resumed}");
+    let refused = press(&mut scenario, CheckRunButton::Rebuild, Err("`/rebuild` needs write permission".to_owned()));
     assert!(refused.contains("but Suture refused: `/rebuild` needs write permission."), "{refused}");
-    assert_eq!(tale.record().active_run, None);
-    let asked = press(&mut tale, CheckRunButton::Rebuild, Ok(()));
+    assert_eq!(scenario.record().active_run, None);
+    let asked = press(&mut scenario, CheckRunButton::Rebuild, Ok(()));
     assert!(asked.contains("Suture is about to run the checks again."), "{asked}");
-    assert!(tale.record().active_run.as_ref().is_some_and(|run| run.human));
-    tale.remedy_update(RemedyUpdate::Dropped { why: "a build is under way".to_owned() });
-    let text = shown(&tale).unwrap().summary;
+    assert!(scenario.record().active_run.as_ref().is_some_and(|run| run.human));
+    scenario.remedy_update(RemedyUpdate::Dropped { why: "a build is under way".to_owned() });
+    let text = shown(&scenario).unwrap().summary;
     assert!(
         text.contains("**Last command:** Suture was asked to run the checks again: dropped: a build is under way."),
         "{text}"
     );
     // A newer command in a comment removes the result of the button.
-    tale.command(Command::Hold);
-    assert!(shown(&tale).is_some_and(|text| !text.summary.contains("**Last command:**")));
+    scenario.command(Command::Hold);
+    assert!(shown(&scenario).is_some_and(|text| !text.summary.contains("**Last command:**")));
 }
 
 #[test]
 fn explanation_is_shown_for_every_request() {
-    let mut tale = stuck_in_failure();
+    let mut scenario = stuck_in_failure();
     for _ in 0..2 {
-        let text = press(&mut tale, CheckRunButton::Explain, Ok(()));
+        let text = press(&mut scenario, CheckRunButton::Explain, Ok(()));
         for part in ["danny asked for `/explain`.", "Rule 3 (CHECKS FAILED — TRANSIENT)", "- `/rebuild`: "] {
             assert!(text.contains(part), "{part}: {text}");
         }
     }
-    tale.advance_minutes(1);
-    tale.rerun("build", CheckVerdict::Running, 8);
-    let text = shown(&tale).unwrap().summary;
+    scenario.advance_minutes(1);
+    scenario.rerun("build", CheckVerdict::Running, 8);
+    let text = shown(&scenario).unwrap().summary;
     assert!(!text.contains("`/explain`") && !text.contains("Rule 3"), "that state is over: {text}");
 }
 
 #[test]
 fn own_check_run_is_never_required() {
-    let required = |tale: &PullRequestStory| tale.record().required_checks.clone();
-    let described = |tale: &PullRequestStory| PullRequestDetails {
+    let required = |scenario: &PrScenario| scenario.record().required_checks.clone();
+    let described = |scenario: &PrScenario| PullRequestDetails {
         required_checks: Some(vec![CHECK_RUN_NAME.to_owned(), "build".to_owned()]),
-        ..described(&tale.head)
+        ..described(&scenario.head)
     };
-    let mut tale = PullRequestStory::new();
-    tale.policy.check_run.enabled = true;
-    tale.apply(FactKind::Opened(described(&tale)));
-    assert_eq!(required(&tale), ["build"]);
-    let mut github = tale.github();
+    let mut scenario = PrScenario::new();
+    scenario.policy.check_run.enabled = true;
+    scenario.apply(FactKind::Opened(described(&scenario)));
+    assert_eq!(required(&scenario), ["build"]);
+    let mut github = scenario.github();
     github.required_checks = Some(vec![CHECK_RUN_NAME.to_owned(), "build".to_owned()]);
-    tale.verify(github);
-    assert_eq!(required(&tale), ["build"]);
-    tale.check("build", CheckVerdict::Passed);
-    assert_eq!(tale.state(), State::ChecksPassed);
+    scenario.verify(github);
+    assert_eq!(required(&scenario), ["build"]);
+    scenario.check("build", CheckVerdict::Passed);
+    assert_eq!(scenario.state(), State::ChecksPassed);
     // If Suture's check run is disabled, a check of that name belongs to somebody else.
-    let mut other = PullRequestStory::new();
+    let mut other = PrScenario::new();
     other.apply(FactKind::Opened(described(&other)));
     assert_eq!(required(&other), ["suture", "build"]);
     let wrong = crate::policy::Policies::parse("check_run.enabled = true\nchecks.required = ['suture']").unwrap_err();
@@ -254,13 +257,14 @@ fn buttons_respect_github_length_limits() {
 
 #[test]
 fn policy_rejection_is_shown_with_its_text() {
-    let mut tale = with_check_run();
-    tale.check("build", CheckVerdict::Passed);
-    tale.advance_minutes(1);
-    let mut report = crate::tests::fixture::policy_says(PolicyVerdict::Failed(Substatus::OtherPolicyFailure), tale.now);
+    let mut scenario = with_check_run();
+    scenario.check("build", CheckVerdict::Passed);
+    scenario.advance_minutes(1);
+    let mut report =
+        crate::tests::fixture::policy_says(PolicyVerdict::Failed(Substatus::OtherPolicyFailure), scenario.now);
     report.text = "needs two reviewers".to_owned();
-    tale.apply(FactKind::Policy { head: tale.head.clone(), report });
-    let text = shown(&tale).unwrap();
+    scenario.apply(FactKind::Policy { head: scenario.head.clone(), report });
+    let text = shown(&scenario).unwrap();
     assert!(
         text.summary.contains("Policy Bot rejected it (OTHER_POLICY_FAILURE): needs two reviewers."),
         "{}",

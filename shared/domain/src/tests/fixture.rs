@@ -93,7 +93,7 @@ pub(crate) fn merging(at: Timestamp) -> MergeReport {
 
 /// One pull request, its log, and the clock.
 #[derive(Debug, Clone)]
-pub(crate) struct PullRequestStory {
+pub(crate) struct PrScenario {
     pub(crate) policy: Policy,
     pub(crate) record: Option<PullRequest>,
     pub(crate) log: Vec<Event>,
@@ -104,7 +104,7 @@ pub(crate) struct PullRequestStory {
     facts: u32,
 }
 
-impl PullRequestStory {
+impl PrScenario {
     pub(crate) fn new() -> Self {
         Self {
             policy: acting(),
@@ -120,14 +120,14 @@ impl PullRequestStory {
 
     /// A pull request that was just opened.
     pub(crate) fn opened() -> Self {
-        let mut story = Self::new();
-        story.apply(FactKind::Opened(described(&story.head.clone())));
-        story
+        let mut scenario = Self::new();
+        scenario.apply(FactKind::Opened(described(&scenario.head.clone())));
+        scenario
     }
 
     /// A pull request that has reached this state, one minute per step.
     pub(crate) fn at(state: State) -> Self {
-        let mut story = Self::opened();
+        let mut scenario = Self::opened();
         let steps: [fn(&mut Self); 6] = [
             |s| s.check("build", CheckVerdict::Running),
             |s| s.check("build", CheckVerdict::Passed),
@@ -146,21 +146,21 @@ impl PullRequestStory {
             State::Merging | State::Merged | State::Closed | State::NeedsIntervention => 6,
         };
         for step in &steps[..taken] {
-            story.advance_minutes(1);
-            step(&mut story);
+            scenario.advance_minutes(1);
+            step(&mut scenario);
         }
-        story.advance_minutes(1);
+        scenario.advance_minutes(1);
         match state {
-            State::ChecksFailed => story.fail("build", Some("timeout"), "timeout"),
-            State::PolicyFailed => story.policy_bot(PolicyVerdict::Failed(Substatus::SodFailure)),
-            State::Merged => story.apply(FactKind::Merged { by: None, by_automerge_bot: true }),
-            State::Closed => story.apply(FactKind::Closed { by: None, why: None }),
+            State::ChecksFailed => scenario.fail("build", Some("timeout"), "timeout"),
+            State::PolicyFailed => scenario.policy_bot(PolicyVerdict::Failed(Substatus::SodFailure)),
+            State::Merged => scenario.apply(FactKind::Merged { by: None, by_automerge_bot: true }),
+            State::Closed => scenario.apply(FactKind::Closed { by: None, why: None }),
             _ => {}
         }
         if state != State::NeedsIntervention {
-            assert_eq!(story.state(), state);
+            assert_eq!(scenario.state(), state);
         }
-        story
+        scenario
     }
 
     pub(crate) fn advance_minutes(&mut self, mins: i64) {
@@ -326,16 +326,16 @@ impl PullRequestStory {
             diagnosis,
             run,
             vulnerability: Some(self.vulnerability.clone()),
-            story: EscalationHistory::default(),
+            history: EscalationHistory::default(),
         };
         self.apply(FactKind::Diagnosed(Box::new(found)));
         Some(classification)
     }
 
     /// An update of the active remedy by the Car Bridge.
-    pub(crate) fn remedy_update(&mut self, news: RemedyUpdate) {
+    pub(crate) fn remedy_update(&mut self, update: RemedyUpdate) {
         let run = self.record().active_run.as_ref().map_or(RunId::new("none"), |run| run.id.clone());
-        self.apply(FactKind::Remedy { run, news });
+        self.apply(FactKind::Remedy { run, update });
     }
 
     pub(crate) fn command(&mut self, command: Command) {

@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
-use super::fixture::{PullRequestStory, described, pr, sha, start};
+use super::fixture::{PrScenario, described, pr, sha, start};
 use crate::backoff;
 use crate::command::Command;
 use crate::decide::{FactOutcome, decide};
@@ -109,13 +109,13 @@ fn any_facts() -> impl Strategy<Value = Vec<Fact>> {
     })
 }
 
-fn apply_all(facts: &[Fact]) -> PullRequestStory {
-    let mut tale = PullRequestStory::opened();
-    tale.now = at(61);
+fn apply_all(facts: &[Fact]) -> PrScenario {
+    let mut scenario = PrScenario::opened();
+    scenario.now = at(61);
     for fact in facts {
-        tale.apply_fact(fact);
+        scenario.apply_fact(fact);
     }
-    tale
+    scenario
 }
 
 /// GitHub's snapshot after all facts: the newest head, and every report on it.
@@ -176,17 +176,17 @@ proptest! {
 
     #[test]
     fn snapshot_leads_to_the_same_state_as_the_facts(facts in any_facts()) {
-        let mut tale = apply_all(&facts);
-        let needs_verification = tale.record().verify_reason.is_some();
-        let state = tale.state();
-        let signals = tale.record().signals.clone();
-        tale.verify(final_snapshot(&facts));
-        prop_assert_eq!(&tale.record().signals, &signals, "the snapshot has nothing that the facts did not have");
+        let mut scenario = apply_all(&facts);
+        let needs_verification = scenario.record().verify_reason.is_some();
+        let state = scenario.state();
+        let signals = scenario.record().signals.clone();
+        scenario.verify(final_snapshot(&facts));
+        prop_assert_eq!(&scenario.record().signals, &signals, "the snapshot has nothing that the facts did not have");
         if !needs_verification {
-            prop_assert_eq!(tale.state(), state);
+            prop_assert_eq!(scenario.state(), state);
         }
-        prop_assert_eq!(tale.state(), tale.record().implied(&tale.policy).state);
-        prop_assert!(tale.record().verify_reason.is_none());
+        prop_assert_eq!(scenario.state(), scenario.record().implied(&scenario.policy).state);
+        prop_assert!(scenario.record().verify_reason.is_none());
     }
 
     #[test]
@@ -194,8 +194,8 @@ proptest! {
         let mut facts = facts;
         let merged = fact(999, at(61), FactKind::Merged { by: None, by_automerge_bot: true });
         facts.insert(place.index(facts.len() + 1), merged);
-        let tale = apply_all(&facts);
-        prop_assert_eq!(tale.state(), State::Merged);
+        let scenario = apply_all(&facts);
+        prop_assert_eq!(scenario.state(), State::Merged);
     }
 
     #[test]
@@ -203,34 +203,34 @@ proptest! {
         steps in prop::collection::vec(any_step(), 1..40),
         observe in any::<bool>(),
     ) {
-        let mut tale = PullRequestStory::opened();
+        let mut scenario = PrScenario::opened();
         if observe {
-            tale.policy.mode = Mode::Observe;
+            scenario.policy.mode = Mode::Observe;
         }
         for (step, pass) in steps {
-            tale.advance_minutes(pass);
-            let before = tale.record.clone();
-            step.take(&mut tale);
+            scenario.advance_minutes(pass);
+            let before = scenario.record.clone();
+            step.take(&mut scenario);
             // `hear` has checked versions, due dates and hops; this checks that `decide` is deterministic.
             if let Some(what) = step.fact() {
-                let fact = fact(7, tale.now, what);
-                let once = decide(&tale.policy, tale.record.clone(), &fact, tale.now);
-                prop_assert_eq!(&once, &decide(&tale.policy, tale.record.clone(), &fact, tale.now));
+                let fact = fact(7, scenario.now, what);
+                let once = decide(&scenario.policy, scenario.record.clone(), &fact, scenario.now);
+                prop_assert_eq!(&once, &decide(&scenario.policy, scenario.record.clone(), &fact, scenario.now));
                 prop_assert!(!once.reason.is_empty());
                 if let Some(after) = &once.record {
                     // Applying the same fact again adds no event.
-                    let again = decide(&tale.policy, Some(after.clone()), &fact, tale.now);
+                    let again = decide(&scenario.policy, Some(after.clone()), &fact, scenario.now);
                     prop_assert!(again.events.is_empty() || again.outcome == FactOutcome::Anomaly || !step.is_a_report());
                 }
             }
-            prop_assert!(!observe || tale.last().effects.is_empty(), "observe mode takes no action");
-            prop_assert!(!observe || tale.record().active_run.is_none());
-            let budgets = tale.record().retry_counts;
+            prop_assert!(!observe || scenario.last().effects.is_empty(), "observe mode takes no action");
+            prop_assert!(!observe || scenario.record().active_run.is_none());
+            let budgets = scenario.record().retry_counts;
             for strategy in crate::state::Strategy::ALL {
-                prop_assert!(budgets.of(strategy) <= tale.policy.budget(strategy), "{} is over its budget", strategy);
+                prop_assert!(budgets.of(strategy) <= scenario.policy.budget(strategy), "{} is over its budget", strategy);
             }
-            prop_assert!(tale.record().lifetime_remedies <= tale.policy.budgets.lifetime);
-            prop_assert!(tale.record().version >= before.map_or(0, |record| record.version));
+            prop_assert!(scenario.record().lifetime_remedies <= scenario.policy.budgets.lifetime);
+            prop_assert!(scenario.record().version >= before.map_or(0, |record| record.version));
         }
     }
 }
@@ -256,7 +256,7 @@ fn any_step() -> impl Strategy<Value = (RandomStep, i64)> {
         select(vec![Mergeability::Unknown, Mergeability::Clean, Mergeability::Clean, Mergeability::Conflicting]);
     let build =
         select(vec![None, Some(BuildStatus::Gone), Some(BuildStatus::Finished), Some(BuildStatus::Unreachable)]);
-    let news = select(vec![
+    let update = select(vec![
         RemedyUpdate::Accepted,
         RemedyUpdate::Accepted,
         RemedyUpdate::Dropped { why: "guard".into() },
@@ -273,7 +273,7 @@ fn any_step() -> impl Strategy<Value = (RandomStep, i64)> {
         1 => Just(RandomStep::Base),
         1 => Just(RandomStep::Skip),
         8 => (mergeable, 0u32..3, build).prop_map(|(m, behind, build)| RandomStep::Sweep(m, behind, build)),
-        6 => news.prop_map(RandomStep::News),
+        6 => update.prop_map(RandomStep::News),
         3 => select(Command::ALL.to_vec()).prop_map(RandomStep::Command),
     ];
     (step, select(vec![0, 1, 15, 61, 130]))
@@ -299,24 +299,24 @@ impl RandomStep {
         matches!(self, Self::Report(_) | Self::Edit(..))
     }
 
-    fn take(&self, tale: &mut PullRequestStory) {
+    fn take(&self, scenario: &mut PrScenario) {
         match self {
-            Self::Push(head, by_suture) => tale.push(*head, *by_suture),
-            Self::Reopen => tale.apply(FactKind::Reopened(described(&tale.head.clone()))),
+            Self::Push(head, by_suture) => scenario.push(*head, *by_suture),
+            Self::Reopen => scenario.apply(FactKind::Reopened(described(&scenario.head.clone()))),
             Self::Sweep(mergeable, behind_by, build) => {
-                if !tale.state().is_terminal() {
-                    let mut github = tale.github();
-                    github.details.head = tale.record().head_sha.clone();
+                if !scenario.state().is_terminal() {
+                    let mut github = scenario.github();
+                    github.details.head = scenario.record().head_sha.clone();
                     github.live =
                         LiveStatus { mergeable: *mergeable, behind_by: Some(*behind_by), strict: true, build: *build };
-                    tale.sweep(github);
+                    scenario.sweep(github);
                 }
             }
-            Self::News(news) => tale.remedy_update(news.clone()),
-            Self::Command(command) => tale.command(*command),
+            Self::News(update) => scenario.remedy_update(update.clone()),
+            Self::Command(command) => scenario.command(*command),
             Self::Report(_) | Self::Edit(..) | Self::Close | Self::Merge | Self::Base | Self::Skip => {
                 if let Some(what) = self.fact() {
-                    tale.apply(what);
+                    scenario.apply(what);
                 }
             }
         }

@@ -310,22 +310,22 @@ mod tests {
     use super::*;
     use crate::policy::Policies;
     use crate::pull_request::{BlockedDetails, BlockedUntil};
-    use crate::tests::fixture::{PullRequestStory, minutes, start};
+    use crate::tests::fixture::{PrScenario, minutes, start};
 
     /// `why` and `next`, right after the state was entered and a day later.
     fn why_and_next(state: State) -> String {
-        let mut tale = PullRequestStory::at(state);
+        let mut scenario = PrScenario::at(state);
         if state == State::NeedsIntervention {
             let reason = "Retry budget exhausted for rebuild (3/3)".to_owned();
-            let record = tale.record_mut();
+            let record = scenario.record_mut();
             record.blocked =
                 Some(BlockedDetails { reason, state: record.state, until: BlockedUntil::Progress, at: start() });
             record.state = state;
         }
         let mut text = String::new();
-        for (when, at) in [("early", tale.record().state_since), ("late", start() + minutes(60 * 24))] {
-            tale.now = at;
-            let (record, policy) = (tale.record(), &tale.policy);
+        for (when, at) in [("early", scenario.record().state_since), ("late", start() + minutes(60 * 24))] {
+            scenario.now = at;
+            let (record, policy) = (scenario.record(), &scenario.policy);
             text.push_str(&format!(
                 "{state} {when}: {} {}\n",
                 waiting_reason(record, policy, at),
@@ -343,16 +343,16 @@ mod tests {
 
     #[test]
     fn held_draft_and_observed_pull_requests_say_so() {
-        let mut tale = PullRequestStory::at(State::ChecksFailed);
-        tale.now = start() + minutes(600);
-        let say = |tale: &PullRequestStory| {
+        let mut scenario = PrScenario::at(State::ChecksFailed);
+        scenario.now = start() + minutes(600);
+        let say = |scenario: &PrScenario| {
             format!(
                 "{} {}",
-                waiting_reason(tale.record(), &tale.policy, tale.now),
-                next_step(tale.record(), &tale.policy, tale.now)
+                waiting_reason(scenario.record(), &scenario.policy, scenario.now),
+                next_step(scenario.record(), &scenario.policy, scenario.now)
             )
         };
-        let mut held = tale.clone();
+        let mut held = scenario.clone();
         held.record_mut().hold = true;
         assert_eq!(say(&held), "Held by a person. Suture takes no action until a person sends `/resume`.");
         held.record_mut().labels.push("suture/hold".to_owned());
@@ -360,55 +360,55 @@ mod tests {
             say(&held),
             "Held by the label `suture/hold`. Suture takes no action until a person removes the label."
         );
-        let mut draft = tale.clone();
+        let mut draft = scenario.clone();
         draft.record_mut().draft = true;
         assert_eq!(say(&draft), "It is a draft. Suture takes no action while it is a draft.");
-        let mut observed = tale.clone();
+        let mut observed = scenario.clone();
         observed.policy = Policies::default().base().clone();
         assert!(
             say(&observed).ends_with("Suture would run the checks again, but this repository is in observe mode."),
             "{}",
             say(&observed)
         );
-        tale.record_mut().request_verification("`main` has moved", start());
-        assert!(say(&tale).ends_with("because `main` has moved."), "{}", say(&tale));
+        scenario.record_mut().request_verification("`main` has moved", start());
+        assert!(say(&scenario).ends_with("because `main` has moved."), "{}", say(&scenario));
     }
 
     #[test]
     fn commands_are_valid_now_and_allowed_for_the_role() {
-        let tale = PullRequestStory::at(State::ChecksFailed);
-        let of = |role: ApiRole| commands(tale.record(), &tale.policy, role);
+        let scenario = PrScenario::at(State::ChecksFailed);
+        let of = |role: ApiRole| commands(scenario.record(), &scenario.policy, role);
         assert_eq!(of(ApiRole::Viewer), []);
         assert_eq!(of(ApiRole::Operator), [Command::Rebuild, Command::UpdateBranch, Command::Hold]);
         let admin = [Command::Rebuild, Command::UpdateBranch, Command::CloseAndReopen, Command::Cancel, Command::Hold];
         assert_eq!(of(ApiRole::Admin), admin);
-        let mut stuck = tale.clone();
+        let mut stuck = scenario.clone();
         stuck.record_mut().state = State::NeedsIntervention;
         assert!(commands(stuck.record(), &stuck.policy, ApiRole::Operator).contains(&Command::Resume));
         let observe = Policies::default().base().clone();
-        assert_eq!(commands(tale.record(), &observe, ApiRole::Admin), [Command::Hold]);
-        assert_eq!(commands(PullRequestStory::at(State::Merged).record(), &tale.policy, ApiRole::Admin), []);
+        assert_eq!(commands(scenario.record(), &observe, ApiRole::Admin), [Command::Hold]);
+        assert_eq!(commands(PrScenario::at(State::Merged).record(), &scenario.policy, ApiRole::Admin), []);
     }
 
     #[test]
     fn explanation_has_every_part_once() {
-        let mut tale = PullRequestStory::at(State::ChecksFailed);
-        tale.now = start() + minutes(120);
-        let found = tale.diagnose(None);
-        let commands = commands(tale.record(), &tale.policy, ApiRole::Operator);
-        let text = explanation(tale.record(), &found, &commands, &tale.policy, tale.now);
+        let mut scenario = PrScenario::at(State::ChecksFailed);
+        scenario.now = start() + minutes(120);
+        let found = scenario.diagnose(None);
+        let commands = commands(scenario.record(), &scenario.policy, ApiRole::Operator);
+        let text = explanation(scenario.record(), &found, &commands, &scenario.policy, scenario.now);
         insta::assert_snapshot!(text);
     }
 
     #[test]
     fn activity_lists_notable_events_only() {
-        let mut tale = PullRequestStory::at(State::ChecksFailed);
-        tale.advance_minutes(35);
-        tale.sweep(tale.github());
-        tale.remedy_update(crate::event::RemedyUpdate::Accepted);
-        tale.check("build", CheckVerdict::Passed);
-        let lines: Vec<String> = tale.log.iter().filter_map(activity).collect();
+        let mut scenario = PrScenario::at(State::ChecksFailed);
+        scenario.advance_minutes(35);
+        scenario.sweep(scenario.github());
+        scenario.remedy_update(crate::event::RemedyUpdate::Accepted);
+        scenario.check("build", CheckVerdict::Passed);
+        let lines: Vec<String> = scenario.log.iter().filter_map(activity).collect();
         insta::assert_snapshot!(lines.join("\n"));
-        assert!(tale.log.iter().any(Event::is_healed));
+        assert!(scenario.log.iter().any(Event::is_healed));
     }
 }

@@ -408,10 +408,10 @@ fn heads(record: &PullRequest, changes: &[HeadChange], now: Timestamp) -> Vec<Ro
 /// One write per row, because a transaction may write each row only once; changes to one row are merged.
 fn vulnerabilities(record: &PullRequest, changes: &[VulnerabilityChange]) -> Vec<RowWrite> {
     let mut rows: BTreeMap<Key, RowUpdate> = BTreeMap::new();
-    for VulnerabilityChange { base_branch, id, update: news } in changes {
+    for VulnerabilityChange { base_branch, id, update } in changes {
         let this = BTreeSet::from([record.id.number.to_string()]);
         let change = rows.entry(vulnerability_key(&record.id.repo, base_branch, id)).or_default();
-        match news {
+        match update {
             VulnerabilityUpdate::Opened => {
                 change.remove_members.remove("open");
                 change.insert.insert("open".to_owned(), this.clone());
@@ -420,7 +420,7 @@ fn vulnerabilities(record: &PullRequest, changes: &[VulnerabilityChange]) -> Vec
             VulnerabilityUpdate::NoLongerOpen | VulnerabilityUpdate::Abandoned => {
                 change.insert.remove("open");
                 change.remove_members.insert("open".to_owned(), this);
-                if *news == VulnerabilityUpdate::Abandoned {
+                if *update == VulnerabilityUpdate::Abandoned {
                     change.set.insert("abandoned".to_owned(), AttributeValue::Bool(true));
                 }
             }
