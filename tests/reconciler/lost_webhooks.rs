@@ -1,7 +1,9 @@
 //! Lost webhooks: each one in turn, then all of them. After a sweep every due record agrees with GitHub.
 
-use domain::state::State;
-use fakes::{FakePrId, FakeSettings};
+use domain::run::{RunEnd, RunKind, RunState};
+use domain::state::{State, Strategy};
+use fakes::{FakePrId, FakeSettings, FakeTiming, Fault, RepoSettings};
+use platform::store::queries;
 use testbed::{Testbed, pr_id};
 
 use crate::Backend;
@@ -143,4 +145,66 @@ async fn failed_delivery_is_redelivered_once() {
     let redelivered = testbed
         .with(|fakes| fakes.audit().iter().filter(|entry| entry.action == fakes::AuditedAction::Redelivered).count());
     assert_eq!(redelivered, 1, "only the Car Bridge requests the redelivery");
+}
+
+/// Regression: a run whose proof arrived on GitHub, but whose webhooks were lost, ended as failed and counted against the breaker.
+async fn assert_proof_is_found_on_github(fault: Fault, strategy: Strategy) {
+    let forever_ms = 30 * 24 * 3_600_000;
+    let timing = FakeTiming { asleep_ms: (forever_ms, forever_ms), ..FakeTiming::default() };
+    let strict = strategy == Strategy::BranchUpdate;
+    let repos = vec![RepoSettings { strict, ..RepoSettings::new("acme/payments") }];
+    // Only an inventory finds the replacement. For the other remedies it must not be needed.
+    let config = if strategy == Strategy::CloseAndReopen { "" } else { "sweep.inventory_every = 1440" };
+    let testbed = Testbed::new(FakeSettings { timing, repos, ..FakeSettings::default() }, config);
+    let pr = testbed.open();
+    testbed.with(|fakes| fakes.force(fault, &pr));
+    if matches!(strategy, Strategy::BranchUpdate | Strategy::CloseAndReopen) {
+        assert!(testbed.until(60, async |testbed| testbed.state(&pr).await == Some(State::Approved)).await);
+        testbed.with(|fakes| if strict { fakes.push_base("acme/payments") } else { fakes.conflict(&pr) });
+    }
+    let accepted = async |testbed: &Testbed| testbed.kinds(&pr).await.contains_key("REMEDIATION_ACCEPTED");
+    assert!(testbed.until(240, accepted).await, "{strategy}: {:?}", testbed.kinds(&pr).await);
+    testbed.lose_webhooks(|_, _| true);
+    testbed.pass(200).await;
+    let runs = queries::runs_of(&testbed.store, Some(&pr_id(&pr)), None, 50, testbed.now()).await.unwrap().entries;
+    let first = runs.iter().rfind(|run| run.kind == RunKind::Remedy(strategy)).unwrap();
+    assert_eq!((first.state, first.end), (RunState::Completed, Some(RunEnd::Completed)), "{strategy}: {runs:?}");
+    assert_eq!(testbed.mails(), [], "{strategy}");
+    let failed: u32 = testbed.summaries().iter().map(|summary| summary.expired).sum();
+    assert_eq!(failed, 0, "{strategy}: the breaker counted a failure");
+}
+
+#[tokio::test]
+async fn rebuild_that_worked_failed_without_webhooks() {
+    assert_proof_is_found_on_github(Fault::AgentLost, Strategy::Rebuild).await;
+}
+
+#[tokio::test]
+async fn branch_update_that_worked_failed_without_webhooks() {
+    assert_proof_is_found_on_github(Fault::AutomergeAsleep, Strategy::BranchUpdate).await;
+}
+
+#[tokio::test]
+async fn policy_retrigger_that_worked_failed_without_webhooks() {
+    assert_proof_is_found_on_github(Fault::PolicyAsleep, Strategy::RetriggerPolicyBot).await;
+}
+
+#[tokio::test]
+async fn sod_retrigger_that_worked_failed_without_webhooks() {
+    assert_proof_is_found_on_github(Fault::SodTiming, Strategy::RetriggerSodCheck).await;
+}
+
+#[tokio::test]
+async fn approver_retrigger_that_worked_failed_without_webhooks() {
+    assert_proof_is_found_on_github(Fault::ApproverAsleep, Strategy::RetriggerApproverBot).await;
+}
+
+#[tokio::test]
+async fn automerge_retrigger_that_worked_failed_without_webhooks() {
+    assert_proof_is_found_on_github(Fault::AutomergeAsleep, Strategy::RetriggerAutomergeBot).await;
+}
+
+#[tokio::test]
+async fn replacement_that_was_opened_failed_without_webhooks() {
+    assert_proof_is_found_on_github(Fault::AutomergeAsleep, Strategy::CloseAndReopen).await;
 }

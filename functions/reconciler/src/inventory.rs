@@ -40,7 +40,7 @@ const REDELIVERY_GROUP: &str = "suture/errands";
 /// Why an inventory was not finished.
 #[derive(Debug, Error)]
 #[error(transparent)]
-enum InventoryError {
+pub(crate) enum InventoryError {
     Store(#[from] StoreError),
     GitHub(#[from] ApiError),
 }
@@ -63,6 +63,17 @@ pub(crate) async fn run<S: Store, O: Publisher>(
         return Ok(());
     }
     Inventory { cx, owners, summary }.run_if_due().await
+}
+
+/// Adopts the open pull requests of one repository that have no record.
+pub(crate) async fn adopt_repo<S: Store, O: Publisher>(
+    cx: &SweepContext<'_, S, O>,
+    repo: &RepoName,
+    summary: &mut SweepSummary,
+) -> Result<(), InventoryError> {
+    let listed = cx.github.open_pulls(repo, cx.policies().for_repo(repo)).await?;
+    Inventory { cx, owners: &[], summary }.adopt(repo, listed).await?;
+    Ok(())
 }
 
 impl<S: Store, O: Publisher> Inventory<'_, S, O> {

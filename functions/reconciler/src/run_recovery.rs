@@ -1,10 +1,15 @@
 //! Recovers runs whose message was lost, whose worker has crashed, or whose expected event did not arrive: resends the
 //! message or ends the run. A run that stays open gets a later due date.
+//!
+//! An event that did not arrive is no failure yet: its webhook may be lost. Such a run is overdue; it ends only after its
+//! pull request was compared with GitHub in the same sweep and the proof is not there either (R-RUN-10).
+
+use std::collections::BTreeSet;
 
 use domain::backoff::AttemptFailure;
 use domain::breaker::ProbeOutcome;
 use domain::event::{FactKind, RemedyUpdate};
-use domain::id::RunId;
+use domain::id::{PrId, RunId};
 use domain::run::{Initiator, Run, RunError, RunKind, RunRecoveryAction, RunState, RunTrigger, TransitionContext};
 use domain::state::Strategy;
 use jiff::SignedDuration;
@@ -19,23 +24,41 @@ use tracing::{info, warn};
 
 use crate::context::SweepContext;
 use crate::due::{defer, defer_undecodable};
+use crate::inventory;
 use crate::jenkins_queue::{self, ItemState, JenkinsQueue};
 
+/// A run that is overdue for this long ends even though GitHub never answered about its pull request.
+const UNANSWERED_LIMIT: SignedDuration = SignedDuration::from_hours(24);
 /// A run whose message was resent is due again after this long.
 const RUN_RETRY_AFTER: SignedDuration = SignedDuration::from_mins(1);
+
+enum Replacement {
+    Found,
+    Missing,
+    /// GitHub could not be asked.
+    Unknown,
+}
 
 struct RunRecovery<'a, S, O> {
     cx: &'a SweepContext<'a, S, O>,
     jenkins: JenkinsQueue<'a, S, O>,
+    overdue: Vec<OverdueRun>,
     summary: &'a mut SweepSummary,
 }
 
-/// Recovers runs past their lease or deadline.
+/// A run whose expected event did not arrive in time.
+pub(crate) struct OverdueRun {
+    pub(crate) id: RunId,
+    pub(crate) pr: PrId,
+}
+
+/// Recovers runs past their lease or deadline. Returns the overdue ones, whose pull requests must be compared with
+/// GitHub before `end_overdue`.
 pub(crate) async fn recover<S: Store, O: Publisher>(
     cx: &SweepContext<'_, S, O>,
     ids: &[RunId],
     summary: &mut SweepSummary,
-) -> Result<(), StoreError> {
+) -> Result<Vec<OverdueRun>, StoreError> {
     let runs = queries::runs(cx.store(), ids, cx.now()).await?;
     for id in ids.iter().filter(|id| runs.iter().all(|run| run.id != **id)) {
         // Deleted meanwhile, or undecodable: reading it alone shows which.
@@ -43,27 +66,64 @@ pub(crate) async fn recover<S: Store, O: Publisher>(
             defer_undecodable(cx, schema::run_key(id), error, summary).await?;
         }
     }
-    let mut recovery = RunRecovery { cx, jenkins: JenkinsQueue { cx, is_unavailable: false }, summary };
+    let mut recovery = RunRecovery::new(cx, summary);
     for run in runs {
         if cx.is_late(recovery.summary) {
-            return Ok(());
+            break;
         }
-        let key = schema::run_key(&run.id);
-        if let Err(error) = recovery.recover(run).await {
-            match error {
-                EngineError::WriteConflict { .. } => {}
-                EngineError::Store(StoreError::ConditionFailed(_) | StoreError::TransactionConflict) => {}
-                EngineError::Store(StoreError::Corrupt(..)) => {
-                    defer_undecodable(cx, key, error, recovery.summary).await?
-                }
-                EngineError::Store(error) => return Err(error),
-            }
+        let id = run.id.clone();
+        let recovered = recovery.recover(run).await;
+        recovery.handle_error(&id, recovered).await?;
+    }
+    Ok(recovery.overdue)
+}
+
+/// Ends the overdue runs whose pull requests were compared with GitHub in this sweep and that are still not proven. The
+/// others stay due: without an answer from GitHub there is no verdict.
+pub(crate) async fn end_overdue<S: Store, O: Publisher>(
+    cx: &SweepContext<'_, S, O>,
+    overdue: &[OverdueRun],
+    compared: &BTreeSet<PrId>,
+    summary: &mut SweepSummary,
+) -> Result<(), StoreError> {
+    if overdue.is_empty() {
+        return Ok(());
+    }
+    let prs: Vec<PrId> = overdue.iter().map(|run| run.pr.clone()).collect();
+    let recorded: BTreeSet<PrId> =
+        queries::records(cx.store(), &prs, cx.now()).await?.into_iter().map(|record| record.id).collect();
+    let ids: Vec<RunId> = overdue.iter().map(|run| run.id.clone()).collect();
+    let mut recovery = RunRecovery::new(cx, summary);
+    for run in queries::runs(cx.store(), &ids, cx.now()).await? {
+        let RunRecoveryAction::Fail(error) = run.recover(cx.now()) else { continue };
+        let unanswered = run.wait_expired(cx.now().saturating_sub(UNANSWERED_LIMIT).unwrap_or(cx.now()));
+        let may_end = run.pr.as_ref().is_none_or(|pr| compared.contains(pr) || !recorded.contains(pr));
+        if may_end || unanswered {
+            let id = run.id.clone();
+            let ended = recovery.expire(run, &error).await;
+            recovery.handle_error(&id, ended).await?;
         }
     }
     Ok(())
 }
 
-impl<S: Store, O: Publisher> RunRecovery<'_, S, O> {
+impl<'a, S: Store, O: Publisher> RunRecovery<'a, S, O> {
+    fn new(cx: &'a SweepContext<'a, S, O>, summary: &'a mut SweepSummary) -> Self {
+        Self { cx, jenkins: JenkinsQueue { cx, is_unavailable: false }, overdue: Vec::new(), summary }
+    }
+
+    /// A conflict means that another process has advanced the run; an undecodable run is deferred.
+    async fn handle_error(&mut self, run: &RunId, result: Result<(), EngineError>) -> Result<(), StoreError> {
+        match result {
+            Ok(()) | Err(EngineError::WriteConflict { .. }) => Ok(()),
+            Err(EngineError::Store(StoreError::ConditionFailed(_) | StoreError::TransactionConflict)) => Ok(()),
+            Err(error @ EngineError::Store(StoreError::Corrupt(..))) => {
+                defer_undecodable(self.cx, schema::run_key(run), error, self.summary).await
+            }
+            Err(EngineError::Store(error)) => Err(error),
+        }
+    }
+
     async fn recover(&mut self, run: Run) -> Result<(), EngineError> {
         let now = self.cx.now();
         match run.recover(now) {
@@ -96,7 +156,13 @@ impl<S: Store, O: Publisher> RunRecovery<'_, S, O> {
                     Ok(self.cx.put_run(&run, loaded).await?)
                 }
             },
-            RunRecoveryAction::Fail(error) => self.expire(run, &error).await,
+            RunRecoveryAction::Fail(error) => match (&error, &run.pr) {
+                (RunError::WaitExpired { .. }, Some(pr)) => {
+                    self.overdue.push(OverdueRun { id: run.id.clone(), pr: pr.clone() });
+                    Ok(())
+                }
+                _ => self.expire(run, &error).await,
+            },
         }
     }
 
@@ -122,8 +188,11 @@ impl<S: Store, O: Publisher> RunRecovery<'_, S, O> {
     /// Fails a run past its deadline, unless the replacement it waits for exists and only the link was missing.
     async fn expire(&mut self, run: Run, error: &RunError) -> Result<(), EngineError> {
         let overdue = matches!(error, RunError::WaitExpired { .. });
-        if overdue && self.is_replaced(&run).await? {
-            return Ok(());
+        if overdue {
+            match self.find_replacement(&run).await? {
+                Replacement::Found | Replacement::Unknown => return Ok(()),
+                Replacement::Missing => {}
+            }
         }
         let failed = RemedyUpdate::Failed { error: error.to_string(), failure: AttemptFailure::TimedOut };
         let update = if overdue { RemedyUpdate::Overdue } else { failed };
@@ -155,12 +224,23 @@ impl<S: Store, O: Publisher> RunRecovery<'_, S, O> {
         Ok(self.count_failure(&run).await?)
     }
 
-    /// Whether the replacement that a close-and-reopen waits for exists; links it if so.
-    async fn is_replaced(&self, run: &Run) -> Result<bool, EngineError> {
-        let (RunKind::Remedy(Strategy::CloseAndReopen), Some(pr)) = (run.kind, &run.pr) else { return Ok(false) };
+    /// Looks for the replacement that a close-and-reopen waits for, and links it: first among the records, then among the
+    /// open pull requests on GitHub, because the webhook that opened it may be lost.
+    async fn find_replacement(&mut self, run: &Run) -> Result<Replacement, EngineError> {
+        let (RunKind::Remedy(Strategy::CloseAndReopen), Some(pr)) = (run.kind, &run.pr) else {
+            return Ok(Replacement::Missing);
+        };
         let now = self.cx.now();
-        let Some(record) = self.cx.engine.load(pr, now).await? else { return Ok(false) };
-        replacement::find(self.cx.engine, &record, now).await
+        let Some(record) = self.cx.engine.load(pr, now).await? else { return Ok(Replacement::Missing) };
+        if replacement::find(self.cx.engine, &record, now).await? {
+            return Ok(Replacement::Found);
+        }
+        if let Err(error) = inventory::adopt_repo(self.cx, &pr.repo, self.summary).await {
+            warn!(run = %run.id, %error, "cannot list open pull requests; the run stays open");
+            return Ok(Replacement::Unknown);
+        }
+        let found = replacement::find(self.cx.engine, &record, self.cx.now()).await?;
+        Ok(if found { Replacement::Found } else { Replacement::Missing })
     }
 
     /// Only automatic remedies count for the breaker.

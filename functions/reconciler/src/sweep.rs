@@ -35,6 +35,8 @@ enum SweepStage {
     LoadRateLimit,
     /// Verifies pull requests with GitHub, and remediates those that are stale.
     PullRequests,
+    /// Ends runs whose proof is missing on GitHub too.
+    OverdueRuns,
     /// Finds pull requests whose webhooks were missed.
     Inventory,
     /// Checks health after merges, and updates the backlog and the status issue.
@@ -84,7 +86,7 @@ enum StageStart {
 
 /// The stages in the order they run, each with the name it has in the errors of the summary.
 #[rustfmt::skip]
-const STAGES: [(SweepStage, StageScope, StageStart, &str); 12] = [
+const STAGES: [(SweepStage, StageScope, StageStart, &str); 13] = [
     (SweepStage::Due,            StageScope::Every,      StageStart::Always,        "due"),
     (SweepStage::Outbox,         StageScope::Everything, StageStart::AfterCheck,    "effects"),
     (SweepStage::RunRecovery,    StageScope::Everything, StageStart::AfterCheck,    "runs"),
@@ -92,6 +94,7 @@ const STAGES: [(SweepStage, StageScope, StageStart, &str); 12] = [
     (SweepStage::DispatchGate,   StageScope::Every,      StageStart::AfterCheck,    "breaker"),
     (SweepStage::LoadRateLimit,  StageScope::Every,      StageStart::UnlessStopped, "github"),
     (SweepStage::PullRequests,   StageScope::Every,      StageStart::AfterCheck,    "pull requests"),
+    (SweepStage::OverdueRuns,    StageScope::Everything, StageStart::UnlessStopped, "overdue runs"),
     (SweepStage::Inventory,      StageScope::Everything, StageStart::UnlessStopped, "inventory"),
     (SweepStage::Coordination,   StageScope::Scheduled,  StageStart::Always,        "coordination"),
     (SweepStage::Mails,          StageScope::Commit,     StageStart::Always,        "mails"),
@@ -117,6 +120,7 @@ pub(crate) async fn run<S: Store, O: Publisher>(
     let mut summary = SweepSummary { dry_run: cx.trigger.dry_run, ..SweepSummary::default() };
     let (mut due, mut gate, mut visits) = (DueWork::default(), None, VisitCounts::default());
     let (mut stopped, mut first_failure, mut breaker) = (false, None, None);
+    let (mut overdue, mut compared_on_demand) = (Vec::new(), BTreeSet::new());
     for (stage, _, start, name) in STAGES.into_iter().filter(|(_, sweeps, ..)| sweeps.includes(cx.trigger)) {
         let summary = &mut summary;
         stopped = stopped || (start == StageStart::AfterCheck && !cx.should_continue(summary).await);
@@ -126,10 +130,16 @@ pub(crate) async fn run<S: Store, O: Publisher>(
         let done = match stage {
             SweepStage::Due => due::find(cx, summary).await.map(|found| due = found),
             SweepStage::Outbox => outbox::redeliver(cx, &due.effects, summary).await,
-            SweepStage::RunRecovery => run_recovery::recover(cx, &due.runs, summary).await,
+            SweepStage::RunRecovery => run_recovery::recover(cx, &due.runs, summary).await.map(|found| {
+                // Their pull requests are compared with GitHub before a run is ended.
+                let prs: BTreeSet<PrId> = found.iter().map(|run| run.pr.clone()).collect();
+                due.prs.extend(prs.into_iter().filter(|pr| !due.prs.contains(pr)).collect::<Vec<_>>());
+                overdue = found;
+            }),
             SweepStage::OnDemand => {
                 let compared = Box::pin(reconciler.sweep_due(cx, &due.requests, summary)).await;
                 due.prs.retain(|pr| !compared.contains(pr));
+                compared_on_demand = compared;
                 Ok(())
             }
             SweepStage::DispatchGate => {
@@ -140,6 +150,10 @@ pub(crate) async fn run<S: Store, O: Publisher>(
             }
             SweepStage::LoadRateLimit => rate_budget::load_rate_limit(cx).await,
             SweepStage::PullRequests => Box::pin(visit::visit(cx, &due.prs, gate.as_ref(), &mut visits, summary)).await,
+            SweepStage::OverdueRuns => {
+                let compared = &visits.compared | &compared_on_demand;
+                run_recovery::end_overdue(cx, &overdue, &compared, summary).await
+            }
             SweepStage::Inventory => Box::pin(inventory::run(cx, &reconciler.owners, gate.is_none(), summary)).await,
             SweepStage::Coordination => {
                 Box::pin(coordination::run(cx, reconciler.http.as_ref(), breaker.as_ref(), summary)).await;
@@ -190,7 +204,10 @@ mod tests {
             |omitted: &[SweepStage]| all.iter().copied().filter(|stage| !omitted.contains(stage)).collect::<Vec<_>>();
         assert_eq!(request(ReconcileScope::All, false), without(&[OnDemand, Coordination]));
         let repo = ReconcileScope::Repo("acme/shop".parse().unwrap());
-        assert_eq!(request(repo, false), without(&[Outbox, RunRecovery, OnDemand, Inventory, Coordination]));
+        assert_eq!(
+            request(repo, false),
+            without(&[Outbox, RunRecovery, OnDemand, OverdueRuns, Inventory, Coordination])
+        );
         assert_eq!(
             request(ReconcileScope::All, true),
             [Due, DispatchGate, LoadRateLimit, PullRequests, StoreRateLimit]

@@ -315,6 +315,7 @@ pub(super) fn merged(mut builder: DecisionBuilder<'_>, by: Option<&str>, by_auto
     let payload = EventPayload { by: by.map(str::to_owned), ..EventPayload::text(&text) };
     let at = builder.fact.occurred_at;
     builder.log(kind, Some((from, State::Merged)), payload);
+    end_run_by_merge(&mut builder, kind);
     enter_terminal(&mut builder, State::Merged, None, at);
     builder.finish(FactOutcome::Applied, format!("{kind}: {from} → MERGED"))
 }
@@ -322,6 +323,14 @@ pub(super) fn merged(mut builder: DecisionBuilder<'_>, by: Option<&str>, by_auto
 /// Exactly one of the two is logged for a merge (R-STATE-7).
 pub(super) fn merge_kind(by_automerge_bot: bool) -> EventKind {
     if by_automerge_bot { EventKind::MergeSucceeded } else { EventKind::PrMerged }
+}
+
+/// Automerge Bot merges only what has passed its checks, its policy and its approval, so its merge proves every remedy
+/// that was accepted.
+pub(super) fn end_run_by_merge(builder: &mut DecisionBuilder<'_>, kind: EventKind) {
+    if kind == EventKind::MergeSucceeded && builder.record.active_run.as_ref().is_some_and(|run| run.accepted) {
+        builder.end_run(RunEnd::Completed, "merged");
+    }
 }
 
 /// Enters MERGED or CLOSED: the record has no due date any more, and a TTL.

@@ -66,6 +66,7 @@ fn correct_to_terminal(
     };
     builder.log(EventKind::StateDriftCorrected, Some((from, to)), payload);
     builder.record.verified_at = Some(builder.now);
+    lifecycle::end_run_by_merge(&mut builder, missed);
     let substatus = builder.closing_substatus(to);
     lifecycle::enter_terminal(&mut builder, to, substatus, at);
     builder.finish(FactOutcome::Applied, drift)

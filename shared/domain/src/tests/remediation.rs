@@ -333,6 +333,10 @@ fn merge_or_close_ends_the_active_remedy() {
     scenario.remedy_update(RemedyUpdate::Accepted);
     scenario.apply(merged());
     assert_eq!(scenario.run_end(), Some((RunEnd::Completed, "merged")));
+    let mut accepted_rebuild = claimed(State::ChecksFailed);
+    accepted_rebuild.remedy_update(RemedyUpdate::Accepted);
+    accepted_rebuild.apply(merged());
+    assert_eq!(accepted_rebuild.run_end(), Some((RunEnd::Completed, "merged")), "the bot merges only passed checks");
     let mut pending = claimed(State::Approved);
     pending.apply(merged());
     assert_eq!(pending.run_end(), Some((RunEnd::Cancelled, "the pull request is MERGED")), "it was never executed");
