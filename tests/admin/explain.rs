@@ -63,7 +63,8 @@ async fn explain_shows_evidence_next_action_and_commands() {
     let next = "Suture will run the checks again in the next sweep, unless GitHub shows a different state by then.";
     assert_eq!((&why["next_action"], &why["next_action_at"]), (&json!(next), &json!("2036-03-03T09:33:00Z")));
     assert_eq!(why["would_have_matched"], "rule 11 (FALLTHROUGH)");
-    assert_eq!(why["you_can"][0], "`/rebuild`: Runs the Jenkins build again.");
+    assert_eq!((&why["you_can"], &why["commands"][0]["command"]), (&json!([]), &json!("/rebuild")));
+    assert!(why["text"].as_str().unwrap().contains("- `/rebuild`: Runs the Jenkins build again."), "{why}");
     assert_eq!((&why["live"], &why["live_error"]), (&json!(false), &json!(null)));
     // Without GitHub credentials the response says so and still explains.
     let live = explain(&harness, 1, "?live=true").await;

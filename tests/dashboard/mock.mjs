@@ -188,7 +188,7 @@ function explainOf(one, live) {
   return {
     repo: item.repo, number: item.number, state: item.state, summary: item.why, rule: { number: '3', title: 'CHECKS FAILED — TRANSIENT' }, classification: person ? 'NEEDS_INTERVENTION' : item.stale ? 'RETRY_CHECKS' : 'NO_ACTION',
     evidence: [item.why.replace(/\.$/, ''), `in ${item.state} since ${item.since.slice(0, 16).replace('T', ' ')} UTC`, live ? 'GitHub: mergeable, not behind, 4 of 4 required contexts reported' : 'GitHub was last asked 2 min ago'], would_have_matched: 'rule 10 (STILL WITHIN THRESHOLD)', next_action: item.next, next_action_at: item.due_at,
-    budgets: budgetsOf(one), lifetime: { used: 1, max: 12 }, you_can: person ? ['Fix the cause and push to the branch: Suture then resumes automatically.', 'Press `/resume`: Suture tries again, with fresh budgets.', 'Merge or close it: Suture notices.'] : ['Wait: Suture does the next step by itself.'], commands: commandsFor(item), live, live_error: null, text: '',
+    budgets: budgetsOf(one), lifetime: { used: 1, max: 12 }, you_can: person ? ['Fix the cause and push to the branch: Suture then resumes automatically.', 'Merge or close it: Suture notices.'] : ['Wait: Suture does the next step by itself.'], commands: commandsFor(item), live, live_error: null, text: '',
   };
 }
 

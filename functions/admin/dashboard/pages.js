@@ -106,10 +106,9 @@ function drawExplain(s, x) {
 function drawCommands(s) {
   // This view already shows the replies to /status and /explain.
   const allowed = s.commands.filter(({ command, role }) => command !== '/status' && command !== '/explain' && hasRole(role)), { follow } = app;
-  // Skip sentences about commands that have a button.
-  const suggestions = (app.data.explain.you_can ?? []).filter((line) => !allowed.some(({ command }) => line.startsWith(`\`${command}\`:`)));
+  const steps = app.data.explain.you_can ?? [];
   return [
-    suggestions.length > 0 && h('ul', suggestions.map((line) => h('li', richText(line)))),
+    steps.length > 0 && h('ul', steps.map((line) => h('li', richText(line)))),
     allowed.length > 0 && h('ul.command-list', allowed.map(({ command, help, destructive }) => h('li', { key: command },
       h(`button${destructive ? '.danger' : ''}`, { 'data-action': 'command', 'data-command': command, 'data-help': help, 'data-destructive': destructive }, command, destructive && ' …'), h('span.muted', richText(help))))),
     !allowed.length && h('p.empty', TERMINAL_STATES.includes(s.state) ? 'The pull request is merged or closed; no command applies.' : hasRole('operator') ? 'No command applies now.' : 'Your API key has the role viewer, which is read-only. Commands need the role operator.'),

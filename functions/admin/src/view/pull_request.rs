@@ -421,8 +421,9 @@ pub(crate) struct ExplanationView {
     next_action_at: Option<Timestamp>,
     budgets: Vec<BudgetView>,
     lifetime: LifetimeView,
-    /// What a person can do, one sentence each.
+    /// What a person can do on GitHub, one sentence each.
     you_can: Vec<String>,
+    /// The commands that are possible now.
     commands: Vec<CommandView>,
     /// Whether the explanation is based on a new snapshot from GitHub.
     live: bool,
@@ -465,7 +466,7 @@ impl ExplanationView {
             next_action_at: record.due_at,
             budgets: budgets(record, explained.vulnerability.as_ref(), policy),
             lifetime: lifetime(record, policy),
-            you_can: pr_text::suggestions(record, &can),
+            you_can: pr_text::manual_steps(record),
             commands: commands(record, policy, role),
             live: explained.live,
             live_error: explained.live_error.clone(),

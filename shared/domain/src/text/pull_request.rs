@@ -208,8 +208,8 @@ pub fn commands(record: &PullRequest, policy: &Policy, role: ApiRole) -> Vec<Com
         .collect()
 }
 
-/// What a person can do, one sentence each: first the steps on GitHub, then the commands.
-pub fn suggestions(record: &PullRequest, commands: &[Command]) -> Vec<String> {
+/// What a person can do on GitHub, besides commands; one sentence each.
+pub fn manual_steps(record: &PullRequest) -> Vec<String> {
     let mut lines = Vec::new();
     if record.state == State::Closed {
         lines.push("Reopen it on GitHub: Suture then manages it again.".to_owned());
@@ -220,7 +220,6 @@ pub fn suggestions(record: &PullRequest, commands: &[Command]) -> Vec<String> {
     if let Some(label) = record.hold_label() {
         lines.push(format!("Remove the label `{label}`: Suture then resumes."));
     }
-    lines.extend(commands.iter().map(|command| format!("`{command}`: {}", command.help())));
     lines
 }
 
@@ -242,9 +241,10 @@ pub fn explanation(
         parts.push(diagnosis(found));
     }
     parts.push(next_step_by_diagnosis(record, found, policy, now));
-    let can = suggestions(record, commands);
-    if !can.is_empty() {
-        parts.push(can.iter().map(|line| format!("- {line}")).collect::<Vec<_>>().join("\n"));
+    let commands = commands.iter().map(|command| format!("`{command}`: {}", command.help()));
+    let lines: Vec<String> = manual_steps(record).into_iter().chain(commands).map(|line| format!("- {line}")).collect();
+    if !lines.is_empty() {
+        parts.push(lines.join("\n"));
     }
     parts.join("\n\n")
 }
