@@ -147,8 +147,9 @@ async fn failed_delivery_is_redelivered_once() {
     assert_eq!(redelivered, 1, "only the Car Bridge requests the redelivery");
 }
 
-/// Regression: a run whose proof arrived on GitHub, but whose webhooks were lost, ended as failed and counted against the breaker.
-async fn assert_proof_is_found_on_github(fault: Fault, strategy: Strategy) {
+/// Opens a pull request with a fault that this strategy repairs. Its target has accepted the remedy, and all webhooks from now on are
+/// lost.
+async fn accepted_remedy_without_webhooks(fault: Fault, strategy: Strategy) -> (Testbed, FakePrId) {
     let forever_ms = 30 * 24 * 3_600_000;
     let timing = FakeTiming { asleep_ms: (forever_ms, forever_ms), ..FakeTiming::default() };
     let strict = strategy == Strategy::BranchUpdate;
@@ -165,10 +166,22 @@ async fn assert_proof_is_found_on_github(fault: Fault, strategy: Strategy) {
     let accepted = async |testbed: &Testbed| testbed.kinds(&pr).await.contains_key("REMEDIATION_ACCEPTED");
     assert!(testbed.until(240, accepted).await, "{strategy}: {:?}", testbed.kinds(&pr).await);
     testbed.lose_webhooks(|_, _| true);
-    testbed.pass(200).await;
-    let runs = queries::runs_of(&testbed.store, Some(&pr_id(&pr)), None, 50, testbed.now()).await.unwrap().entries;
+    (testbed, pr)
+}
+
+/// The state and the end of the first run of this strategy.
+async fn first_run(testbed: &Testbed, pr: &FakePrId, strategy: Strategy) -> (RunState, Option<RunEnd>) {
+    let runs = queries::runs_of(&testbed.store, Some(&pr_id(pr)), None, 50, testbed.now()).await.unwrap().entries;
     let first = runs.iter().rfind(|run| run.kind == RunKind::Remedy(strategy)).unwrap();
-    assert_eq!((first.state, first.end), (RunState::Completed, Some(RunEnd::Completed)), "{strategy}: {runs:?}");
+    (first.state, first.end)
+}
+
+/// Regression: a run whose proof arrived on GitHub, but whose webhooks were lost, ended as failed and counted against the breaker.
+async fn assert_proof_is_found_on_github(fault: Fault, strategy: Strategy) {
+    let (testbed, pr) = accepted_remedy_without_webhooks(fault, strategy).await;
+    testbed.pass(200).await;
+    let first = first_run(&testbed, &pr, strategy).await;
+    assert_eq!(first, (RunState::Completed, Some(RunEnd::Completed)), "{strategy}: {:?}", testbed.kinds(&pr).await);
     assert_eq!(testbed.mails(), [], "{strategy}");
     let failed: u32 = testbed.summaries().iter().map(|summary| summary.expired).sum();
     assert_eq!(failed, 0, "{strategy}: the breaker counted a failure");
@@ -207,4 +220,23 @@ async fn automerge_retrigger_that_worked_failed_without_webhooks() {
 #[tokio::test]
 async fn replacement_that_was_opened_failed_without_webhooks() {
     assert_proof_is_found_on_github(Fault::AutomergeAsleep, Strategy::CloseAndReopen).await;
+}
+
+#[tokio::test]
+async fn overdue_run_stays_open_while_github_does_not_answer() {
+    let strategy = Strategy::RetriggerPolicyBot;
+    for silent_for in [120, 13 * 60] {
+        let (testbed, pr) = accepted_remedy_without_webhooks(Fault::PolicyAsleep, strategy).await;
+        testbed.faults.fail_calls("GitHub", true);
+        testbed.pass(silent_for).await;
+        if silent_for == 120 {
+            assert_eq!(first_run(&testbed, &pr, strategy).await, (RunState::WaitingExternal, None));
+            testbed.faults.fail_calls("GitHub", false);
+            testbed.pass(20).await;
+            assert_eq!(first_run(&testbed, &pr, strategy).await, (RunState::Completed, Some(RunEnd::Completed)));
+            assert_eq!(testbed.mails(), []);
+        } else {
+            assert_eq!(first_run(&testbed, &pr, strategy).await, (RunState::Failed, Some(RunEnd::Failed)));
+        }
+    }
 }

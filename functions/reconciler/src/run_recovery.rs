@@ -27,8 +27,9 @@ use crate::due::{defer, defer_undecodable};
 use crate::inventory;
 use crate::jenkins_queue::{self, ItemState, JenkinsQueue};
 
-/// A run that is overdue for this long ends even though GitHub never answered about its pull request.
-const UNANSWERED_LIMIT: SignedDuration = SignedDuration::from_hours(24);
+/// A run that is overdue for this long ends although GitHub never answered about its pull request. Shorter than
+/// `retention.terminal_hours`, so that the record of a closed pull request still exists and a person is notified.
+const UNANSWERED_LIMIT: SignedDuration = SignedDuration::from_hours(12);
 /// A run whose message was resent is due again after this long.
 const RUN_RETRY_AFTER: SignedDuration = SignedDuration::from_mins(1);
 
@@ -100,7 +101,7 @@ pub(crate) async fn end_overdue<S: Store, O: Publisher>(
         let may_end = run.pr.as_ref().is_none_or(|pr| compared.contains(pr) || !recorded.contains(pr));
         if may_end || unanswered {
             let id = run.id.clone();
-            let ended = recovery.expire(run, &error).await;
+            let ended = recovery.expire(run, &error, unanswered).await;
             recovery.handle_error(&id, ended).await?;
         }
     }
@@ -161,7 +162,7 @@ impl<'a, S: Store, O: Publisher> RunRecovery<'a, S, O> {
                     self.overdue.push(OverdueRun { id: run.id.clone(), pr: pr.clone() });
                     Ok(())
                 }
-                _ => self.expire(run, &error).await,
+                _ => self.expire(run, &error, false).await,
             },
         }
     }
@@ -186,12 +187,13 @@ impl<'a, S: Store, O: Publisher> RunRecovery<'a, S, O> {
     }
 
     /// Fails a run past its deadline, unless the replacement it waits for exists and only the link was missing.
-    async fn expire(&mut self, run: Run, error: &RunError) -> Result<(), EngineError> {
+    async fn expire(&mut self, run: Run, error: &RunError, unanswered: bool) -> Result<(), EngineError> {
         let overdue = matches!(error, RunError::WaitExpired { .. });
         if overdue {
             match self.find_replacement(&run).await? {
-                Replacement::Found | Replacement::Unknown => return Ok(()),
-                Replacement::Missing => {}
+                Replacement::Found => return Ok(()),
+                Replacement::Unknown if !unanswered => return Ok(()),
+                Replacement::Unknown | Replacement::Missing => {}
             }
         }
         let failed = RemedyUpdate::Failed { error: error.to_string(), failure: AttemptFailure::TimedOut };
@@ -236,7 +238,7 @@ impl<'a, S: Store, O: Publisher> RunRecovery<'a, S, O> {
             return Ok(Replacement::Found);
         }
         if let Err(error) = inventory::adopt_repo(self.cx, &pr.repo, self.summary).await {
-            warn!(run = %run.id, %error, "cannot list open pull requests; the run stays open");
+            warn!(run = %run.id, %error, "cannot list open pull requests to find the replacement");
             return Ok(Replacement::Unknown);
         }
         let found = replacement::find(self.cx.engine, &record, self.cx.now()).await?;
