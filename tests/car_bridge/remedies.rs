@@ -7,6 +7,7 @@ use domain::run::RunState;
 use domain::state::State;
 use fakes::{AuditedAction, FakePrId, Fault, NewPullRequest};
 use platform::publish::queue_message::{QueueMessage, Task};
+use platform::store::breaker::{self, RemedyOutcome};
 use platform::store::pause;
 use testbed::{Testbed, pr_id};
 
@@ -123,6 +124,13 @@ async fn moved_head_cancels_the_run_and_refunds_the_budget() {
     assert_eq!(run_state(&testbed, "run-1").await, RunState::Cancelled);
 }
 
+async fn count_failures(testbed: &Testbed, runs: std::ops::Range<u32>) {
+    for n in runs {
+        let run = RunId::new(format!("other-{n}"));
+        breaker::count_outcome(&testbed.store, &run, RemedyOutcome::Failed, testbed.now()).await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn pause_and_open_breaker_reject_claimed_runs() {
     let testbed = Testbed::quiet();
@@ -133,35 +141,15 @@ async fn pause_and_open_breaker_reject_claimed_runs() {
     assert_eq!(handled, [Ok(MessageOutcome::Rejected("paused by ops".to_owned()))]);
     assert_eq!(testbed.record(&pr).await.retry_counts.rebuild, 0, "the budget is refunded");
     pause::unpause(&testbed.store, testbed.now(), testbed.now()).await.unwrap();
-    for n in 0..6 {
-        let run = RunId::new(format!("other-{n}"));
-        platform::store::breaker::count_outcome(
-            &testbed.store,
-            &run,
-            platform::store::breaker::RemedyOutcome::Failed,
-            testbed.now(),
-        )
-        .await
-        .unwrap();
-    }
+    count_failures(&testbed, 0..6).await;
     let settings = testbed.bridge.engine().policies().base().breaker.clone();
-    assert!(platform::store::breaker::evaluate(&testbed.store, &settings, testbed.now()).await.unwrap().is_some());
+    assert!(breaker::evaluate(&testbed.store, &settings, testbed.now()).await.unwrap().is_some());
     testbed.pass(60).await;
     // The cooldown has passed by now, so trip the breaker again.
-    platform::store::breaker::reset(&testbed.store, testbed.now()).await.unwrap();
+    breaker::reset(&testbed.store, testbed.now()).await.unwrap();
     testbed.pass(1).await;
-    for n in 10..16 {
-        let run = RunId::new(format!("other-{n}"));
-        platform::store::breaker::count_outcome(
-            &testbed.store,
-            &run,
-            platform::store::breaker::RemedyOutcome::Failed,
-            testbed.now(),
-        )
-        .await
-        .unwrap();
-    }
-    platform::store::breaker::evaluate(&testbed.store, &settings, testbed.now()).await.unwrap().unwrap();
+    count_failures(&testbed, 10..16).await;
+    breaker::evaluate(&testbed.store, &settings, testbed.now()).await.unwrap().unwrap();
     tests::claim_in(&testbed, &pr, "run-2").await;
     let handled = testbed.handle_messages().await;
     assert_eq!(handled, [Ok(MessageOutcome::Rejected("the circuit breaker is open".to_owned()))]);

@@ -32,8 +32,8 @@ impl<O: Publisher> DigestingPublisher<O> {
     }
 
     /// Sends a message immediately, mails included.
-    pub(crate) async fn send_now(&self, outbound: OutboundMessage) -> Result<(), PublishError> {
-        let sent = timeout(SEND_TIMEOUT, self.publisher.send_one(outbound)).await;
+    pub(crate) async fn send_now(&self, message: OutboundMessage) -> Result<(), PublishError> {
+        let sent = timeout(SEND_TIMEOUT, self.publisher.send_one(message)).await;
         sent.unwrap_or_else(|_| Err(PublishError("timed out".to_owned())))
     }
 
@@ -41,15 +41,15 @@ impl<O: Publisher> DigestingPublisher<O> {
         std::mem::take(&mut *self.held.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn hold(&self, outbound: &OutboundMessage) {
+    fn hold(&self, message: &OutboundMessage) {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        if held.iter().all(|known| known.id != outbound.id) {
-            held.push(outbound.clone());
+        if held.iter().all(|known| known.id != message.id) {
+            held.push(message.clone());
         }
     }
 
     pub(crate) fn is_held(&self, id: &EffectId) -> bool {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|outbound| outbound.id == id.as_str())
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|message| message.id == id.as_str())
     }
 
     /// Sends the held mails and deletes them from the outbox. Returns how many were sent; mails that could not be sent
@@ -65,19 +65,19 @@ impl<O: Publisher> DigestingPublisher<O> {
             return Ok(0);
         }
         let is_digest = held.len() > MAX_SINGLE_MAILS;
-        let outbounds = if is_digest { vec![digest(&held)] } else { held.clone() };
-        let results = timeout(SEND_TIMEOUT, self.publisher.publish(&outbounds))
+        let messages = if is_digest { vec![digest(&held)] } else { held.clone() };
+        let results = timeout(SEND_TIMEOUT, self.publisher.publish(&messages))
             .await
-            .unwrap_or_else(|_| outbounds.iter().map(|_| Err(PublishError("timed out".to_owned()))).collect());
+            .unwrap_or_else(|_| messages.iter().map(|_| Err(PublishError("timed out".to_owned()))).collect());
         let sent = results.iter().filter(|result| result.is_ok()).count();
         let (mut delivered, mut deferred) = (Vec::new(), Vec::new());
-        for (index, outbound) in held.iter().enumerate() {
-            let key = schema::effect_key(&EffectId::new(outbound.id.as_str()));
+        for (index, message) in held.iter().enumerate() {
+            let key = schema::effect_key(&EffectId::new(message.id.as_str()));
             let result = results.get(if is_digest { 0 } else { index });
             if matches!(result, Some(Ok(()))) {
                 delivered.push(RowWrite::Delete { key, only_if: Condition::Always });
             } else {
-                warn!(effect = %outbound.id, ?result, "cannot send mail; left in outbox");
+                warn!(effect = %message.id, ?result, "cannot send mail; left in outbox");
                 deferred.push(schema::set_due_at(key, later, Condition::Present));
             }
         }
@@ -94,7 +94,7 @@ impl<O: Publisher> DigestingPublisher<O> {
 
 /// One mail that lists many. The same mails give the same id, so that a repeated digest can be recognised.
 fn digest(held: &[OutboundMessage]) -> OutboundMessage {
-    let mut ids: Vec<&str> = held.iter().map(|outbound| outbound.id.as_str()).collect();
+    let mut ids: Vec<&str> = held.iter().map(|message| message.id.as_str()).collect();
     // The next sweep may read them in another order.
     ids.sort_unstable();
     let notices: Vec<&Notice> = held.iter().filter_map(notice_of).collect();
@@ -104,27 +104,27 @@ fn digest(held: &[OutboundMessage]) -> OutboundMessage {
     }
 }
 
-fn notice_of(outbound: &OutboundMessage) -> Option<&Notice> {
-    match &outbound.destination {
+fn notice_of(message: &OutboundMessage) -> Option<&Notice> {
+    match &message.destination {
         Destination::Notice(notice) => Some(notice),
         Destination::Queue { .. } | Destination::Bus { .. } => None,
     }
 }
 
 impl<O: Publisher> Publisher for DigestingPublisher<O> {
-    async fn publish(&self, outbounds: &[OutboundMessage]) -> Vec<Result<(), PublishError>> {
+    async fn publish(&self, messages: &[OutboundMessage]) -> Vec<Result<(), PublishError>> {
         let others: Vec<OutboundMessage> =
-            outbounds.iter().filter(|outbound| notice_of(outbound).is_none()).cloned().collect();
+            messages.iter().filter(|message| notice_of(message).is_none()).cloned().collect();
         let results = if others.is_empty() { Vec::new() } else { self.publisher.publish(&others).await };
         let mut results = results.into_iter();
         let missing = || Err(PublishError("the publisher returned no result".to_owned()));
-        outbounds
+        messages
             .iter()
-            .map(|outbound| {
-                if notice_of(outbound).is_none() {
+            .map(|message| {
+                if notice_of(message).is_none() {
                     return results.next().unwrap_or_else(missing);
                 }
-                self.hold(outbound);
+                self.hold(message);
                 Err(PublishError("held for the digest".to_owned()))
             })
             .collect()

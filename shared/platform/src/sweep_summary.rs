@@ -255,8 +255,9 @@ pub struct CoordinationSummary {
     pub waiting: u32,
     /// Status issues to be updated.
     pub status: u32,
+    /// Steps that were skipped, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub over_limit: Vec<String>,
+    pub skipped: Vec<String>,
 }
 
 /// The summary stored in a sweep's run record.

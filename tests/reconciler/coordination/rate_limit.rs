@@ -20,7 +20,7 @@ async fn use_up(testbed: &Testbed, percent: u32) {
 
 fn skipped_steps(testbed: &Testbed) -> Vec<String> {
     let last = testbed.summaries().last().and_then(|summary| summary.coordination.clone()).unwrap();
-    last.over_limit.iter().filter_map(|why| why.split(':').next()).map(str::to_owned).collect()
+    last.skipped.iter().filter_map(|why| why.split(':').next()).map(str::to_owned).collect()
 }
 
 #[tokio::test]

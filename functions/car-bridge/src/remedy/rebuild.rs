@@ -130,13 +130,14 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         let workflows = self.or_stop(github.workflow_runs(&repo, &head).await).await?;
         // A re-run that started since the claim is this run's own: an earlier worker died, or GitHub's response was lost.
         let since = ctx.run.created_at;
-        let started_by_us = |run: &WorkflowRun| run.run_attempt > 1 && run.run_started_at.is_some_and(|at| at >= since);
-        if let Some(running) = workflows.iter().find(|run| run.conclusion.is_none() && !started_by_us(run)) {
+        let started_by_suture =
+            |run: &WorkflowRun| run.run_attempt > 1 && run.run_started_at.is_some_and(|at| at >= since);
+        if let Some(running) = workflows.iter().find(|run| run.conclusion.is_none() && !started_by_suture(run)) {
             return Err(RemedyError::Drop(format!("workflow run {} of this commit is running", running.id)));
         }
         let mut rerun = 0;
         for run in &workflows {
-            if started_by_us(run) {
+            if started_by_suture(run) {
                 rerun += 1;
             } else if has_failed(run.conclusion.as_deref()) {
                 rerun += self.accepted_build(github.rerun_failed_jobs(&repo, run.id).await).await?;

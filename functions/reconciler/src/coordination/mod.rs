@@ -98,7 +98,7 @@ impl<S: Store, O: Publisher> Coordinator<'_, S, O> {
             self.log_failure("post_merge_health", Box::pin(self.check_post_merge_health(acts, summary)).await, failed);
         }
         if !acts {
-            summary.over_limit.push("backlog: Suture is paused".to_owned());
+            summary.skipped.push("backlog: Suture is paused".to_owned());
         } else if self.has_time("backlog", summary) {
             let done = Box::pin(self.backlog(summary, failed)).await;
             self.log_failure("backlog", done, failed);
@@ -116,7 +116,7 @@ impl<S: Store, O: Publisher> Coordinator<'_, S, O> {
         // The longest step waits 8 s for a health URL.
         let has = saturating_after(self.cx.now(), RESERVE) < self.cx.deadline;
         if !has {
-            summary.over_limit.push(format!("{step}: deadline too near"));
+            summary.skipped.push(format!("{step}: deadline too near"));
         }
         has
     }
@@ -131,7 +131,7 @@ impl<S: Store, O: Publisher> Coordinator<'_, S, O> {
         let now = self.cx.now();
         let until = shed_until(&self.cx.github.rate_limits(), work, now).or_else(|| self.cx.github.not_before());
         if let Some(until) = until.filter(|until| *until > now) {
-            summary.over_limit.push(format!("{step}: GitHub rate limit is low until {until}"));
+            summary.skipped.push(format!("{step}: GitHub rate limit is low until {until}"));
             return true;
         }
         false

@@ -42,16 +42,17 @@ impl DecisionBuilder<'_> {
         }
         // The diagnosis is shown as long as its remedy or escalation lasts.
         let ongoing = record.active_run.is_some() || record.state == State::NeedsIntervention;
-        let because = self
+        let diagnosis = self
             .diagnosis_text
             .clone()
             .or_else(|| before.filter(|_| ongoing).and_then(|shown| shown.diagnosis.clone()));
         let answered = self.command_result.is_some();
-        let asked = self.command_result.clone().or_else(|| before.and_then(|shown| shown.command_result.clone()));
+        let command_result =
+            self.command_result.clone().or_else(|| before.and_then(|shown| shown.command_result.clone()));
         let explained = if answered { self.explain } else { before.is_some_and(|shown| shown.explained) };
         let at = before.map_or(self.now, |shown| self.now.max(saturating_after(shown.at, MIN_STEP)));
         let head = record.head_sha.clone();
-        let mut shown = PublishedCheckRun { head, digest: 0, at, diagnosis: because, command_result: asked, explained };
+        let mut shown = PublishedCheckRun { head, digest: 0, at, diagnosis, command_result, explained };
         shown.digest = check_run::digest(record, &shown, self.policy);
         // A repeated request for an explanation gets a fresh one.
         let same = before.is_some_and(|before| (&before.head, before.digest) == (&shown.head, shown.digest));

@@ -181,7 +181,7 @@ pub(super) fn start_remedy(
     let required = builder.record.required(builder.policy).to_vec();
     let record = &mut builder.record;
     record.signals.mark_claimed(strategy, &required);
-    let previous_asked = record.last_requested.insert(strategy, builder.now);
+    let previous_request = record.last_requested.insert(strategy, builder.now);
     record.active_run = Some(ActiveRun {
         id: run.clone(),
         strategy,
@@ -190,7 +190,7 @@ pub(super) fn start_remedy(
         accepted: false,
         human,
         previous,
-        previous_request: previous_asked,
+        previous_request,
         repeated: false,
     });
 }
