@@ -39,7 +39,7 @@ fn reconcile_request() -> OutboundMessage {
 }
 
 fn notice() -> OutboundMessage {
-    let notice = Notice { subject: "acme/shop#1 needs you".to_owned(), body: "It is stuck.".to_owned() };
+    let notice = Notice::new("acme/shop#1 needs you".to_owned(), "It is stuck.".to_owned());
     OutboundMessage { id: "e2".to_owned(), destination: Destination::Notice(notice) }
 }
 

@@ -3,16 +3,18 @@
 use std::sync::Arc;
 
 use car_bridge::MessageOutcome;
+use domain::bus::DetailType;
 use domain::id::RunId;
 use domain::policy::Policies;
 use domain::state::State;
-use fakes::{FakePrId, Fault, NewPullRequest};
-use jiff::SignedDuration;
+use fakes::{FakePrId, FakeSettings, Fault, JenkinsReporting, NewPullRequest, RepoSettings};
+use jiff::{SignedDuration, Timestamp};
+use platform::clock::Clock as _;
 use platform::publish::queue_message::QueueMessage;
 use platform::publish::{Destination, OutboundMessage};
 use platform::store::Store;
 use reconciler::{ReconcileScope, Reconciler, SweepOutcome, SweepTrigger};
-use serde_json::json;
+use serde_json::{Value, json};
 use testbed::{FaultStore, RecordingPublisher, TestStore, Testbed};
 
 use crate::harness::{Caller, Harness, Options};
@@ -125,6 +127,67 @@ async fn requested_sweep_runs_in_the_reconciler_under_its_run_id() {
     assert_eq!(summary.requests, 1);
     let run = harness.get(Caller::Viewer, &format!("/api/runs/{}", lost["run_id"].as_str().unwrap())).await.json();
     assert_eq!(run["state"], "completed");
+}
+
+/// R-FLOW-4: after an outage of Jenkins, an engineer resets the breaker and rebuilds everything that is stale.
+#[tokio::test]
+async fn outage_is_recovered_through_the_api_without_waiting_for_cooldowns() {
+    let repo = RepoSettings { reports: JenkinsReporting::CheckRun, ..RepoSettings::new("acme/shop") };
+    let testbed = Testbed::new(FakeSettings { repos: vec![repo], ..FakeSettings::default() }, "");
+    let prs: Vec<FakePrId> = (0..15).map(|_| testbed.open()).collect();
+    for pr in &prs {
+        testbed.with(|fakes| fakes.force(Fault::AgentLost, pr));
+    }
+    testbed.pass(20).await;
+    testbed.set_jenkins_down(true);
+    // Jenkins stays down for two hours.
+    testbed.pass(120).await;
+    let harness = Harness::on(testbed.store.clone(), Options::default());
+    harness.clock.set(testbed.now());
+    let breaker = harness.get(Caller::Viewer, "/api/circuit-breaker").await.json();
+    assert_ne!(breaker["state"], "closed", "{breaker}");
+    testbed.set_jenkins_down(false);
+    let reset = harness.post(Caller::Admin, "/api/circuit-breaker/reset", "").await;
+    assert_eq!((reset.status, &reset.json()["state"]), (200, &json!("closed")));
+    let requested = harness.publisher().sent().into_iter().filter_map(|message| match message.destination {
+        Destination::Bus { detail_type, .. } => Some(detail_type),
+        Destination::Queue { .. } | Destination::Notice(_) => None,
+    });
+    assert_eq!(requested.collect::<Vec<_>>(), [DetailType::ReconcileRequested], "a sweep is requested");
+
+    let page = "/api/prs/stale?include=needs_intervention&limit=100";
+    let stale = harness.get(Caller::Operator, page).await.json();
+    let listed = [&stale["prs"], &stale["needs_intervention"]].map(|prs| prs.as_array().unwrap().clone()).concat();
+    assert_eq!(listed.len(), 15, "{stale}");
+    let commands: Vec<Value> =
+        listed.iter().map(|pr| json!({"repo": pr["repo"], "pr_number": pr["number"], "command": "/rebuild"})).collect();
+    let accepted = harness.post(Caller::Operator, "/api/commands", &Value::from(commands).to_string()).await;
+    assert_eq!(accepted.status, 207, "{}", accepted.text);
+    for (n, message) in messages(&harness).iter().enumerate() {
+        testbed.bridge.handle(&format!("batch-{n}"), message).await.unwrap();
+    }
+    // Two builds at a time, each of at most twelve minutes, and the rest of the pipeline; no cooldown in between.
+    let all_merged = async |testbed: &Testbed| {
+        let mut merged = 0;
+        for pr in &prs {
+            merged += usize::from(testbed.state(pr).await == Some(State::Merged));
+        }
+        merged == prs.len()
+    };
+    let merged = testbed.until(8 * 13 + 20, all_merged).await;
+    let mut states = Vec::new();
+    for pr in &prs {
+        states.push((pr.number, testbed.state(pr).await));
+    }
+    assert!(merged, "{states:?}");
+    let recovered_at = harness.clock.now();
+    let builds: Vec<(Timestamp, Timestamp)> = testbed.with(|fakes| {
+        let builds = prs.iter().flat_map(|pr| fakes.builds(pr).map(|build| (build.started_at, build.ended_at)));
+        builds.filter_map(|(start, end)| Some((start, end?))).filter(|(start, _)| *start >= recovered_at).collect()
+    });
+    let at_once = |at: Timestamp| builds.iter().filter(|(start, end)| *start <= at && at < *end).count();
+    let most = builds.iter().map(|(start, _)| at_once(*start)).max();
+    assert_eq!((builds.len(), most), (15, Some(2)), "{builds:?}");
 }
 
 /// The numbers in the row of the status issue that starts with this text.

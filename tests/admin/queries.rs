@@ -3,7 +3,9 @@
 use domain::event::{FactKind, RemedyUpdate};
 use domain::id::RunId;
 use domain::signals::CheckVerdict;
-use platform::store::Store;
+use domain::state::State;
+use platform::store::schema;
+use platform::store::{Condition, RowWrite, Store};
 use serde_json::{Value, json};
 use testbed::MemoryStore;
 use tests::local_aws::Dynoxide;
@@ -203,6 +205,37 @@ async fn check_lists<S: Store + 'static>(store: S) {
 #[tokio::test]
 async fn lists_in_memory() {
     check_lists(MemoryStore::new()).await;
+}
+
+/// Regression: the list ended at 500 pull requests without saying so.
+#[tokio::test]
+async fn stale_list_has_every_stale_pull_request() {
+    let harness = Harness::new();
+    for n in 1..=620 {
+        harness.apply_fact(&opened(&pr(n), format!("o{n}"), minute(0))).await;
+    }
+    for n in 601..=620 {
+        let mut record = harness.admin.engine().load(&pr(n), minute(1)).await.unwrap().unwrap();
+        record.state = State::NeedsIntervention;
+        let (key, item) = (schema::record_key(&pr(n)), schema::record_row(&record).unwrap());
+        harness.store().write(vec![RowWrite::Put { key, item, only_if: Condition::Always }], minute(1)).await.unwrap();
+    }
+    harness.clock.set(minute(20));
+    let (mut stale, mut escalated, mut after) = (Vec::new(), 0, String::new());
+    loop {
+        let path = format!("/api/prs/stale?limit=100&include=needs_intervention{after}");
+        let page = harness.get(Caller::Viewer, &path).await.json();
+        stale.extend(numbers(&page));
+        escalated += page["needs_intervention"].as_array().unwrap().len();
+        assert!(escalated == 0 || stale.len() == 600, "those that need a person come last");
+        let Some(next) = page["next"].as_str() else { break };
+        after = format!("&after={next}");
+    }
+    stale.sort();
+    stale.dedup();
+    assert_eq!((stale.len(), escalated), (600, 20));
+    let without = harness.get(Caller::Viewer, "/api/prs/stale?limit=1").await.json();
+    assert!(without.get("needs_intervention").is_none(), "{without}");
 }
 
 #[tokio::test]

@@ -36,7 +36,9 @@ async fn developer_rebuild_runs_before_the_reconciler() {
     assert!(matches!(handled, MessageOutcome::Done(_)), "{handled:?}");
     testbed.pass(120).await;
     let kinds = kinds(&testbed, &pr).await;
-    let at = |kind: EventKind| kinds.iter().position(|known| *known == kind);
+    let at = |kind: EventKind| {
+        kinds.iter().position(|known| *known == kind).unwrap_or_else(|| panic!("no {kind} in {kinds:?}"))
+    };
     assert!(at(EventKind::CommandReceived) < at(EventKind::ChecksPassed), "{kinds:?}");
     assert_eq!(testbed.record(&pr).await.state, State::Merged, "{kinds:?}");
 }

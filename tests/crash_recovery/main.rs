@@ -70,7 +70,7 @@ async fn process_killed_in_a_burst_loses_no_acknowledged_fact() {
         assert_eq!(run.is_some(), record.active_run.is_some(), "run and record are one transaction: {number}");
     }
     // Undelivered effects are in the outbox, and the next sweep sends them.
-    let due = queries::due(engine.store(), 1000, minute(7)).await.unwrap();
+    let due = queries::due(engine.store(), 1000, minute(7), minute(7)).await.unwrap();
     let mut left = 0;
     for entry in due.entries {
         if let DueSubject::Effect(id) = entry.subject {

@@ -96,7 +96,7 @@ async fn commit_with_a_lost_response_is_not_repeated() {
     engine.store().faults.restart();
     assert!(matches!(error, EngineError::Store(StoreError::Unavailable(_))));
     assert_eq!(engine.publisher().sent(), []);
-    let due = queries::due(engine.store(), 10, minute(6)).await.unwrap();
+    let due = queries::due(engine.store(), 10, minute(6), minute(6)).await.unwrap();
     for entry in due.entries {
         if let platform::store::schema::DueSubject::Effect(id) = entry.subject {
             assert!(engine.redeliver(&id, minute(6)).await.unwrap());

@@ -105,7 +105,7 @@ async fn undelivered_effect_stays_in_the_outbox_and_is_sent_on_redelivery() {
         after: None,
     };
     let mut waiting = Vec::new();
-    for shard in schema::due_shards() {
+    for shard in schema::due_partitions() {
         let page = engine.store().query(&Query { partition: shard, ..due.clone() }, minute(6)).await.unwrap();
         waiting.extend(page.rows.into_iter().map(|(key, _)| key.partition).filter(|key| key.starts_with("OUT#")));
     }

@@ -64,7 +64,7 @@ async fn check_due_query<S: Store>(store: S) {
         engine.store().write(chunk.to_vec(), start()).await.unwrap();
     }
     let before = engine.store().usage().usage();
-    let due = queries::due(engine.store(), 500, minute(10)).await.unwrap();
+    let due = queries::due(engine.store(), 500, minute(10), minute(10)).await.unwrap();
     let after = engine.store().usage().usage();
     assert_eq!((due.entries.len(), due.more), (100, false));
     let (read, requests) = (after.items_read - before.items_read, after.requests - before.requests);

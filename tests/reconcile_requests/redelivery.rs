@@ -1,6 +1,7 @@
 //! Reliability, end to end: cooldowns, reasons for stopped automation, holds, build slots, redelivered messages and
 //! counters.
 
+use domain::budget::RetryCounts;
 use domain::command::{Command, CommandMessage};
 use domain::event::{Event, EventKind};
 use domain::id::RunId;
@@ -71,8 +72,14 @@ async fn needs_intervention_always_has_a_reason() {
         // `/resume` restarts automation with fresh budgets.
         testbed.with(|fakes| fakes.person_comments(&pr, "maria", "/resume"));
         testbed.pass(1).await;
-        let record = testbed.record(&pr).await;
-        assert!(record.state != State::NeedsIntervention || record.blocked.is_some(), "{:?}", record.state);
+        let left = testbed.log(&pr).await.into_iter().filter(|event| event.from == Some(State::NeedsIntervention));
+        let left: Vec<(EventKind, Option<State>)> = left.map(|event| (event.kind, event.to)).collect();
+        let resumed_in = match fault {
+            Fault::RealTestFailure => State::ChecksFailed,
+            _ => State::PolicyFailed,
+        };
+        assert_eq!(left, [(EventKind::CommandReceived, Some(resumed_in))], "{fault:?}");
+        assert_eq!(testbed.record(&pr).await.retry_counts, RetryCounts::default());
         assert_eq!(testbed.logged(&pr, EventKind::CommandReceived).await.len(), 1);
     }
 }

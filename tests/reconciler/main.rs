@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "tests may panic and print their figures")]
 
+mod admission;
 mod check_run;
 mod coordination;
 mod crash_points;

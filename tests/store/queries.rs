@@ -25,7 +25,7 @@ async fn engine_with_three_prs<S: Store>(store: &S) -> Engine<&S, RecordingPubli
 
 pub(crate) async fn due_query_returns_the_oldest_first(store: &impl Store) {
     engine_with_three_prs(store).await;
-    let found = due(store, 100, minute(6)).await.unwrap();
+    let found = due(store, 100, minute(6), minute(6)).await.unwrap();
     let subjects: Vec<&DueSubject> = found.entries.iter().map(|entry| &entry.subject).collect();
     assert!(found.entries.is_sorted_by_key(|entry| entry.due_at));
     let effect = DueSubject::Effect(EffectId::new("acme/shop#1#sweep-run-1#0"));
@@ -36,10 +36,10 @@ pub(crate) async fn due_query_returns_the_oldest_first(store: &impl Store) {
         "#1 is claimed, and the checks of #2 are running"
     );
     assert!(!found.more);
-    assert_eq!(due(store, 100, start()).await.unwrap().entries, []);
-    let later = due(store, 100, minute(24 * 60)).await.unwrap();
+    assert_eq!(due(store, 100, start(), start()).await.unwrap().entries, []);
+    let later = due(store, 100, minute(24 * 60), minute(24 * 60)).await.unwrap();
     assert_eq!(later.entries.len(), 5, "three pull requests, a run, an effect");
-    let capped = due(store, 1, minute(24 * 60)).await.unwrap();
+    let capped = due(store, 1, minute(24 * 60), minute(24 * 60)).await.unwrap();
     assert!(capped.more && capped.entries.len() < 5);
 }
 
@@ -91,13 +91,13 @@ pub(crate) async fn undecodable_row_is_counted_and_skipped(store: &impl Store) {
         }
         RowWrite::Put { key, item, only_if: Condition::Always }
     };
-    let due_0 = [("due", "due-0"), ("due_at", "2036-03-03T08:00:00.000Z"), ("body", "nonsense")];
+    let due_0 = [("due", "due-urgent"), ("due_at", "2036-03-03T08:00:00.000Z"), ("body", "nonsense")];
     let broken = schema::record_key(&pr(4));
     store.write(vec![put(broken.clone(), &due_0), put(Key::state("WHAT#is-this"), &due_0)], start()).await.unwrap();
-    let found = due(store, 100, minute(6)).await.unwrap();
+    let found = due(store, 100, minute(6), minute(6)).await.unwrap();
     assert_eq!((found.entries.len(), store.usage().usage().corrupt), (4, 1), "one key cannot be parsed");
     let read = records(store, &[pr(1), pr(4), pr(2)], minute(6)).await.unwrap();
     assert_eq!((read.len(), store.usage().usage().corrupt), (2, 2));
     store.write(vec![schema::set_due_at(broken, minute(60), Condition::Present)], minute(6)).await.unwrap();
-    assert_eq!(due(store, 100, minute(6)).await.unwrap().entries.len(), 3, "it is not retried every minute");
+    assert_eq!(due(store, 100, minute(6), minute(6)).await.unwrap().entries.len(), 3, "it is not retried every minute");
 }

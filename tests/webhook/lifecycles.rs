@@ -418,5 +418,5 @@ async fn commands_are_queued_with_any_line_ending() {
     assert_eq!(harness.sent().len(), 2);
     // A redelivery queues the same message ids, so the Car Bridge deduplicates them.
     harness.expect(&commands, "command_queued").await;
-    assert!(harness.sent()[2..].iter().zip(&harness.sent()[..2]).all(|(again, first)| again == first));
+    assert_eq!(harness.sent()[2..], harness.sent()[..2]);
 }

@@ -93,7 +93,7 @@ async fn log_line_has_all_fields() {
     assert_eq!((text("repo").as_str(), line["pr"].as_u64()), ("acme/shop", Some(42)));
     assert_eq!((text("from").as_str(), text("to").as_str()), ("CREATED", "CHECKS_RUNNING"));
     assert_eq!((text("status").as_str(), text("function").as_str()), ("applied", "webhook"));
-    assert!(text("reason").contains("CHECKS_STARTED") || text("reason").contains("CHECK_REPORTED"), "{line}");
+    assert!(text("reason").contains("CHECK_REPORTED: CREATED → CHECKS_RUNNING"), "{line}");
     assert!(line["ms"].is_u64() && line["applied"] == json!(1));
     let metrics = &line["_aws"]["CloudWatchMetrics"][0]["Metrics"];
     let names: Vec<&str> = metrics.as_array().unwrap().iter().map(|metric| metric["Name"].as_str().unwrap()).collect();

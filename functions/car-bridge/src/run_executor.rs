@@ -12,7 +12,7 @@ use domain::run::{Initiator, Run, RunError, RunKind, RunState, RunStep, RunTrigg
 use domain::state::Strategy;
 use domain::time::saturating_after;
 use jiff::Timestamp;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::dispatch::{CarBridge, MessageOutcome, RetryableError, WORKER_LEASE};
 use crate::remedy::RemedyError;
@@ -360,8 +360,10 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
             return Ok(());
         }
         let (store, now) = (self.engine.store(), self.now());
-        breaker::count_outcome(store, &run.id, ended, now).await?;
         let settings = &self.engine.policies().base().breaker;
+        if let Some(tripped) = breaker::report_outcome(store, &run.id, ended, settings, now).await? {
+            warn!(run = %run.id, "{}", tripped.log);
+        }
         breaker::probe_ended(store, &run.id, probe, settings, now).await?;
         Ok(())
     }

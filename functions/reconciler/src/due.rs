@@ -1,6 +1,7 @@
 //! Reads the due items by kind and rank, and sets a later due date for items that cannot be processed now.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 use domain::id::{EffectId, PrId, RepoName, RunId};
 use domain::pull_request::PullRequest;
@@ -16,6 +17,7 @@ use platform::sweep_summary::SweepSummary;
 use tracing::warn;
 
 use crate::context::{SweepContext, count, saturating_after};
+use crate::limits::gates::{self, SweepRows};
 use crate::trigger::ReconcileScope;
 
 /// An item that cannot be decoded is due again after this long: a new release may decode it.
@@ -29,10 +31,20 @@ pub(crate) struct DueWork {
     pub(crate) prs: Vec<PrId>,
 }
 
-/// The due items within the scope of the sweep. Each partition of the index is read up to the limit for the whole
-/// sweep, and the highest ranked of them are chosen, so that urgent items are found behind older ones.
+impl DueWork {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.effects.is_empty() && self.runs.is_empty() && self.requests.is_empty() && self.prs.is_empty()
+    }
+}
+
+/// The due items within the scope of the sweep. Effects, runs, requests and urgent pull requests are read whole; each
+/// other partition of the index is read up to the limit for the whole sweep, and the highest ranked are chosen.
+///
+/// After a gate has opened, and in a sweep that somebody requested, pull requests that were put off are found before
+/// their date (R-ADMIT-2, R-ADMIT-3).
 pub(crate) async fn find(
     cx: &SweepContext<'_, impl Store, impl Publisher>,
+    rows: &SweepRows,
     summary: &mut SweepSummary,
 ) -> Result<DueWork, StoreError> {
     match &cx.trigger.scope {
@@ -46,9 +58,15 @@ pub(crate) async fn find(
         }
         ReconcileScope::All | ReconcileScope::Repo(_) => {}
     }
-    let max = cx.policies().base().sweep.max_prs.max(1);
+    let (now, base) = (cx.now(), cx.policies().base());
+    let max = base.sweep.max_prs.max(1);
     let (mut due, mut prs) = (DueWork::default(), Vec::new());
-    for entry in queries::due(cx.store(), max, cx.now()).await?.entries {
+    let early = !cx.is_scheduled() || rows.gate_rows.has_opened();
+    let until = if early { saturating_after(now, gates::longest_put_off(base)) } else { now };
+    let mut entries = queries::due(cx.store(), max, until, now).await?.entries;
+    let later: Vec<DueEntry> = entries.extract_if(.., |entry| entry.due_at > now).collect();
+    entries.extend(released(cx, rows, later).await?);
+    for entry in entries {
         match (&entry.subject, &cx.trigger.scope) {
             (DueSubject::Effect(id), ReconcileScope::All) => due.effects.push(id.clone()),
             (DueSubject::Run(id), ReconcileScope::All) => due.runs.push(id.clone()),
@@ -60,7 +78,6 @@ pub(crate) async fn find(
             (DueSubject::PullRequest(_) | DueSubject::Effect(_) | DueSubject::Run(_) | DueSubject::Request(_), _) => {}
         }
     }
-    let now = cx.now();
     summary.due = count(prs.len());
     let oldest = prs.iter().map(|(_, entry)| now.duration_since(entry.due_at).as_secs()).max();
     summary.oldest_due_secs = u64::try_from(oldest.unwrap_or(0)).unwrap_or(0);
@@ -68,6 +85,31 @@ pub(crate) async fn find(
     let max = cx.trigger.scope.repo().map_or(max, |repo| cx.policies().for_repo(repo).triggers.max_prs);
     due.prs = take_capped(prs.into_iter().map(|(pr, _)| pr).collect(), max, summary);
     Ok(due)
+}
+
+/// Of the entries that are not due yet, the pull requests whose gate has opened, and in a sweep that somebody requested
+/// all that are stale.
+async fn released(
+    cx: &SweepContext<'_, impl Store, impl Publisher>,
+    rows: &SweepRows,
+    later: Vec<DueEntry>,
+) -> Result<Vec<DueEntry>, StoreError> {
+    let pr_of = |entry: &DueEntry| match &entry.subject {
+        DueSubject::PullRequest(pr) if cx.trigger.scope.repo().is_none_or(|repo| pr.repo == *repo) => Some(pr.clone()),
+        DueSubject::PullRequest(_) | DueSubject::Effect(_) | DueSubject::Run(_) | DueSubject::Request(_) => None,
+    };
+    let prs: Vec<PrId> = later.iter().filter_map(pr_of).collect();
+    if prs.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut records = queries::records(cx.store(), &prs, cx.now()).await?;
+    records.retain(|record| {
+        let policy = cx.policies().for_repo(&record.id.repo);
+        record.put_off.is_some_and(|put_off| rows.gates().has_released(put_off))
+            || (!cx.is_scheduled() && record.active_run.is_none() && record.is_stale(policy, cx.now()))
+    });
+    let released: BTreeSet<PrId> = records.into_iter().map(|record| record.id).collect();
+    Ok(later.into_iter().filter(|entry| pr_of(entry).is_some_and(|pr| released.contains(&pr))).collect())
 }
 
 /// The rank of a pull request before its record is read: its priority, and how long it has been due.

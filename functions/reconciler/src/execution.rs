@@ -17,7 +17,8 @@ use platform::sweep_summary::{SkipReason, SweepSummary};
 use tracing::warn;
 
 use crate::context::SweepContext;
-use crate::limits::{Deferral, dispatch_gate, in_flight};
+use crate::limits::gates::{self, SweepRows};
+use crate::limits::{Deferral, in_flight};
 use crate::trigger::SweepTrigger;
 use crate::visit::VisitOutcome;
 
@@ -92,8 +93,8 @@ impl<S: Store, O: Publisher> SweepContext<'_, S, O> {
     }
 
     pub(crate) async fn skip(&self, record: PullRequest, deferral: Deferral) -> Result<VisitOutcome, ApplyError> {
-        let Deferral { skip, why, until } = deferral;
-        let fact = self.fact(&record.id, "skip", FactKind::Skipped { why, until });
+        let Deferral { skip, why, until, gate } = deferral;
+        let fact = self.fact(&record.id, "skip", FactKind::Skipped { why, until, gate });
         self.apply(record, &fact).await?;
         Ok(VisitOutcome::Skipped(skip))
     }
@@ -152,20 +153,22 @@ impl<S: Store, O: Publisher> SweepContext<'_, S, O> {
         }
     }
 
-    /// Trips the breaker if too many remedies have failed, and logs it.
-    pub(crate) async fn evaluate_breaker(&self) -> Result<(), StoreError> {
-        if self.execution == Execution::Commit
-            && let Some(tripped) = breaker::evaluate(self.store(), &self.policies().base().breaker, self.now()).await?
-        {
+    /// Trips the breaker if too many remedies have failed, logs it, and returns the tripped breaker.
+    pub(crate) async fn evaluate_breaker(&self) -> Result<Option<Breaker>, StoreError> {
+        if self.execution == Execution::DryRun {
+            return Ok(None);
+        }
+        let tripped = breaker::evaluate(self.store(), &self.policies().base().breaker, self.now()).await?;
+        if let Some(tripped) = &tripped {
             warn!(run = %self.trigger.run, "{}", tripped.log);
         }
-        Ok(())
+        Ok(tripped.map(|tripped| tripped.breaker))
     }
 
     /// Sends the mail about the last trip of the breaker, once.
-    pub(crate) async fn report_trip(&self, breaker: &Breaker, summary: &mut SweepSummary) -> Result<(), StoreError> {
+    pub(crate) async fn report_trip(&self, rows: &SweepRows, summary: &mut SweepSummary) -> Result<(), StoreError> {
         match self.execution {
-            Execution::Commit => dispatch_gate::report_trip(self, breaker, summary).await,
+            Execution::Commit => gates::report_trip(self, rows, summary).await,
             Execution::DryRun => Ok(()),
         }
     }

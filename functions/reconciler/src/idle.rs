@@ -1,28 +1,17 @@
-//! Whether a sweep would have work, without sweeping. The simulation checks this before each virtual minute: most of
-//! them are idle, and a sweep takes about twenty store requests to find that out.
+//! Whether a sweep would have work, without sweeping. The simulation checks this before each virtual minute, because most
+//! of them are idle.
 
-use domain::breaker::BreakerState;
-use domain::policy::Policy;
+use domain::policy::Policies;
 use jiff::Timestamp;
-
-use crate::inventory::INVENTORY;
-use platform::store::breaker;
-use platform::store::not_before;
 use platform::store::queries;
 use platform::store::{Store, StoreError};
 
-/// Whether no sweep until then has work: no item and no inventory is due, and the breaker has no failure to evaluate.
-pub async fn is_idle<S: Store>(store: &S, policy: &Policy, until: Timestamp) -> Result<bool, StoreError> {
-    if !queries::due(store, 1, until).await?.entries.is_empty() {
-        return Ok(false);
-    }
-    if not_before::load(store, INVENTORY, until).await?.is_none() {
-        return Ok(false);
-    }
-    let known = breaker::load(store, until).await?;
-    if known.state != BreakerState::Closed {
-        return Ok(false);
-    }
-    let minutes = breaker::minutes(store, &known, &policy.breaker, until).await?;
-    Ok(minutes.iter().all(|minute| minute.failed.is_empty()))
+use crate::coordination;
+use crate::limits::gates;
+
+/// Whether no sweep until then has work: no item and no inventory is due, and no gate is closed or has just opened.
+pub async fn is_idle<S: Store>(store: &S, policies: &Policies, until: Timestamp) -> Result<bool, StoreError> {
+    let rows = gates::load(store, until).await?;
+    let is_due = !queries::due(store, 1, until, until).await?.entries.is_empty();
+    Ok(!is_due && rows.are_idle() && !coordination::is_configured(policies))
 }

@@ -24,6 +24,7 @@ use tracing::{info, warn};
 
 use crate::context::{SweepContext, saturating_after};
 use crate::due::defer_undecodable;
+use crate::limits::gates::SweepRows;
 use crate::limits::rate_budget::{WorkKind, shed_until};
 
 /// The name under which the time of the next inventory is stored.
@@ -56,13 +57,16 @@ struct Inventory<'a, S, O> {
 pub(crate) async fn run<S: Store, O: Publisher>(
     cx: &SweepContext<'_, S, O>,
     owners: &[String],
-    may_dispatch: bool,
+    rows: Option<&SweepRows>,
     summary: &mut SweepSummary,
 ) -> Result<(), StoreError> {
-    if !may_dispatch || !cx.should_continue(summary).await {
+    let may_dispatch = |rows: &&SweepRows| rows.gates().put_off(cx.now()).is_none();
+    let Some(rows) = rows.filter(may_dispatch) else { return Ok(()) };
+    // A request for everything, or a new installation, does not wait until the next inventory is due.
+    if (cx.is_scheduled() && rows.inventory_not_before.is_some()) || !cx.should_continue(summary).await {
         return Ok(());
     }
-    Inventory { cx, owners, summary }.run_if_due().await
+    Inventory { cx, owners, summary }.run().await
 }
 
 /// Adopts the open pull requests of one repository that have no record.
@@ -77,13 +81,9 @@ pub(crate) async fn adopt_repo<S: Store, O: Publisher>(
 }
 
 impl<S: Store, O: Publisher> Inventory<'_, S, O> {
-    async fn run_if_due(&mut self) -> Result<(), StoreError> {
+    async fn run(&mut self) -> Result<(), StoreError> {
         let now = self.cx.now();
-        // A request for everything, or a new installation, does not wait until the next inventory is due.
-        let waits_until_due = self.cx.is_scheduled();
-        if self.cx.github.not_before().is_some()
-            || (waits_until_due && not_before::load(self.cx.store(), INVENTORY, now).await?.is_some())
-        {
+        if self.cx.github.not_before().is_some() {
             return Ok(());
         }
         if shed_until(&self.cx.github.rate_limits(), WorkKind::Inventory, now).is_some() {

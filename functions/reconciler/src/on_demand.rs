@@ -26,7 +26,7 @@ use crate::context::{RESERVE, SNAPSHOT_RESERVE, SweepContext, saturating_after};
 use crate::due::defer_undecodable;
 use crate::execution::Execution;
 use crate::reconciler::Reconciler;
-use crate::sweep::{self, SweepReport, summary_step};
+use crate::sweep::{self, SweepReport, SweepStart, summary_step};
 use crate::trigger::SweepTrigger;
 
 const ALL_REQUESTS: &str = "requests";
@@ -144,7 +144,8 @@ impl<S: Store, O: Publisher> Reconciler<S, O> {
         let StartedRequest { request, pending, .. } = started;
         let trigger = SweepTrigger::enqueued(request, pending, holder);
         let cx = SweepContext::new(self, &trigger, until);
-        let mut report = Box::pin(sweep::run(self, &cx)).await;
+        let start = SweepStart::read(&cx).await;
+        let mut report = Box::pin(sweep::run(self, &cx, start)).await;
         report.summary.coalesced = pending.coalesced;
         if matches!(request.scope, ReconcileScope::One(_)) && report.compared.is_empty() && report.summary.remaining > 0
         {

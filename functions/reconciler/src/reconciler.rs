@@ -20,7 +20,7 @@ use platform::reconcile_request::{self, EnqueueOutcome};
 use platform::store::lease;
 use platform::store::lease::LeaseResult;
 use platform::store::schema;
-use platform::store::versioned::write_if;
+use platform::store::versioned::{write_all_if, write_if};
 use platform::store::{Condition, RowWrite, Store, StoreError};
 use platform::sweep_summary::SweepSummary;
 use platform::transport::Transport;
@@ -30,7 +30,7 @@ use tracing::warn;
 use crate::context::SweepContext;
 use crate::digest::DigestingPublisher;
 use crate::on_demand::RequestOutcome;
-use crate::sweep;
+use crate::sweep::{self, SweepStart};
 use crate::trigger::SweepTrigger;
 
 /// The lease of the scheduled sweep.
@@ -113,21 +113,65 @@ impl<S: Store, O: Publisher> Reconciler<S, O> {
     }
 
     async fn scheduled(&self, trigger: &SweepTrigger, deadline: Timestamp) -> Result<SweepOutcome, SweepError> {
-        let now = self.clock.now();
-        if let LeaseResult::HeldByOther { by, until } = self.acquire_lease(&trigger.holder, deadline, now).await? {
-            return Ok(SweepOutcome::Busy { by, until });
-        }
-        let Some(run) = self.open_run(trigger, deadline, now).await? else {
-            lease::release(self.store(), LEASE, &trigger.holder, now).await?;
-            return Ok(SweepOutcome::DuplicateTrigger);
-        };
         let cx = SweepContext::new(self, trigger, deadline);
-        let mut summary = Box::pin(sweep::run(self, &cx)).await.summary;
-        if let Err(error) = close_run(&cx, run, &summary).await {
+        let start = SweepStart::read(&cx).await;
+        if let Some(summary) = start.idle_summary(&cx) {
+            return self.record_idle(trigger, deadline, summary).await;
+        }
+        let run = match self.begin(trigger, deadline).await? {
+            Ok(run) => run,
+            Err(outcome) => return Ok(outcome),
+        };
+        let mut summary = Box::pin(sweep::run(self, &cx, start)).await.summary;
+        if let Err(error) = self.end(&cx, run, &summary).await {
             cx.stage_failed("summary", &error, &mut summary);
         }
-        self.release_lease(&trigger.holder).await;
         Ok(SweepOutcome::Done(Box::new(summary)))
+    }
+
+    /// Records a sweep that found nothing to do. It needs no lease, because it does nothing.
+    async fn record_idle(
+        &self,
+        trigger: &SweepTrigger,
+        deadline: Timestamp,
+        summary: SweepSummary,
+    ) -> Result<SweepOutcome, SweepError> {
+        let now = self.clock.now();
+        let run = ended_run(started_run(trigger, deadline, now), &summary, now);
+        let (key, item) = schema::run_row(&run, self.engine.policies().base())?;
+        let first = write_if(self.store(), RowWrite::Put { key, item, only_if: Condition::Absent }, now).await?;
+        Ok(if first { SweepOutcome::Done(Box::new(summary)) } else { SweepOutcome::DuplicateTrigger })
+    }
+
+    /// Acquires the lease and writes the run of the sweep, in one transaction.
+    async fn begin(
+        &self,
+        trigger: &SweepTrigger,
+        deadline: Timestamp,
+    ) -> Result<Result<Run, SweepOutcome>, SweepError> {
+        let now = self.clock.now();
+        let run = started_run(trigger, deadline, now);
+        let (key, item) = schema::run_row(&run, self.engine.policies().base())?;
+        let first_time = RowWrite::Put { key, item, only_if: Condition::Absent };
+        match lease::acquire_with(self.store(), LEASE, &trigger.holder, deadline, first_time, now).await? {
+            Some(LeaseResult::Held) => Ok(Ok(run)),
+            Some(LeaseResult::HeldByOther { by, until }) => Ok(Err(SweepOutcome::Busy { by, until })),
+            None => Ok(Err(SweepOutcome::DuplicateTrigger)),
+        }
+    }
+
+    /// Writes the run of a sweep that has ended, with its summary, and releases the lease.
+    async fn end(&self, cx: &SweepContext<'_, S, O>, run: Run, summary: &SweepSummary) -> Result<(), StoreError> {
+        let (now, loaded) = (cx.now(), run.version);
+        let ended = ended_run(run, summary, now);
+        let (key, item) = schema::run_row(&ended, cx.policies().base())?;
+        let write = RowWrite::Put { key, item, only_if: Condition::Version(loaded) };
+        let released = lease::release_write(LEASE, &cx.trigger.holder);
+        if write_all_if(self.store(), vec![write.clone(), released], now).await? {
+            return Ok(());
+        }
+        // The lease has expired meanwhile and is not ours to release.
+        self.store().write(vec![write], now).await
     }
 
     /// An event names a request: it is enqueued like any other, and swept immediately if it may start.
@@ -175,19 +219,6 @@ impl<S: Store, O: Publisher> Reconciler<S, O> {
             warn!(%error, "cannot release the sweep lease");
         }
     }
-
-    /// Writes the run of a sweep that starts; `None` if the run exists already.
-    async fn open_run(
-        &self,
-        trigger: &SweepTrigger,
-        deadline: Timestamp,
-        now: Timestamp,
-    ) -> Result<Option<Run>, StoreError> {
-        let run = started_run(trigger, deadline, now);
-        let (key, item) = schema::run_row(&run, self.engine.policies().base())?;
-        let first = write_if(self.store(), RowWrite::Put { key, item, only_if: Condition::Absent }, now).await?;
-        Ok(first.then_some(run))
-    }
 }
 
 fn started_run(trigger: &SweepTrigger, deadline: Timestamp, now: Timestamp) -> Run {
@@ -200,16 +231,12 @@ fn started_run(trigger: &SweepTrigger, deadline: Timestamp, now: Timestamp) -> R
     running.unwrap_or(run)
 }
 
-/// Writes the run of a sweep that has ended, with its summary.
-async fn close_run(
-    cx: &SweepContext<'_, impl Store, impl Publisher>,
-    run: Run,
-    summary: &SweepSummary,
-) -> Result<(), StoreError> {
-    let (now, loaded) = (cx.now(), run.version);
+/// The run of a sweep that has ended, with its summary.
+fn ended_run(run: Run, summary: &SweepSummary, now: Timestamp) -> Run {
     let context = TransitionContext::new(Initiator::System, now);
     let step = sweep::summary_step(summary, &run, now);
-    let ended = run.checkpoint(step).and_then(|run| {
+    let id = run.id.clone();
+    let ended = run.clone().checkpoint(step).and_then(|run| {
         if summary.cancelled {
             run.cancel(summary.sentence(), context)
         } else {
@@ -217,10 +244,10 @@ async fn close_run(
         }
     });
     match ended {
-        Ok(ended) => cx.put_run(&Run { partial: summary.partial, ..ended }, loaded).await,
+        Ok(ended) => Run { partial: summary.partial, ..ended },
         Err(error) => {
-            warn!(run = %cx.trigger.run, %error, "cannot close the run of the sweep");
-            Ok(())
+            warn!(run = %id, %error, "cannot close the run of the sweep");
+            run
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Remediates stale pull requests: diagnoses them, checks the limits, and lets the domain decide: a claim, an
 //! escalation, or no action.
 
+use domain::admission::{Gate, GateEpoch, StartConditions, Starter, may_start};
 use domain::breaker::{BreakerPermit, ProbeOutcome, SKIPPED_LOG};
 use domain::decide::FactOutcome;
 use domain::diagnosis::{Classification, Diagnosis, DiagnosisInput, classify};
@@ -12,7 +13,6 @@ use domain::snapshot::{LiveStatus, Mergeability};
 use domain::state::{State, Strategy};
 use domain::text::{self, EscalationHistory};
 use futures_util::future::join_all;
-use jiff::SignedDuration;
 use platform::engine::ApplyResult;
 use platform::hash::stable_id;
 use platform::jenkins::build_of;
@@ -24,16 +24,13 @@ use platform::sweep_summary::{PlannedAction, SkipReason, SweepSummary};
 use tracing::info;
 
 use crate::build_log::{self, BuildLogFindings};
-use crate::context::{SweepContext, count, saturating_after};
+use crate::context::{SweepContext, count};
 use crate::execution::ApplyError;
 use crate::history;
 use crate::limits::rate_budget::{WorkKind, shed_until};
-use crate::limits::{Deferral, Limits, update_queue};
+use crate::limits::{Deferral, Limits, gates, update_queue};
 use crate::observe_report::ObservedWeek;
 use crate::visit::VisitOutcome;
-
-/// When `limits.remedies_in_flight` is reached, the other pull requests are due again after this long.
-const FULL_RETRY_AFTER: SignedDuration = SignedDuration::from_mins(5);
 
 /// Which remedies may still be dispatched.
 #[derive(Debug, Clone, Copy)]
@@ -123,8 +120,9 @@ impl<S: Store, O: Publisher> Remediation<'_, S, O> {
         let pr = record.id.to_string();
         let policy = self.cx.policies().for_repo(&record.id.repo);
         let acts = policy.mode == Mode::Act;
-        if let Some(gate) = self.limits.gate.filter(|_| acts) {
-            return Ok((self.cx.skip(record, gate.clone()).await?, None));
+        // Asked first, because the diagnosis may read Jenkins.
+        if let Some(deferral) = self.gate().filter(|_| acts) {
+            return Ok((self.cx.skip(record, deferral).await?, None));
         }
         let BuildLogFindings { record, jenkins_unavailable } =
             build_log::classify_by_log(self.cx, record, policy).await?;
@@ -135,7 +133,7 @@ impl<S: Store, O: Publisher> Remediation<'_, S, O> {
         let busy = record.active_run.is_some();
         let strategy = diagnosis.classification.strategy().filter(|_| acts && !busy);
         if let Some(strategy) = strategy
-            && let Some(deferral) = self.exceeds_limit(strategy, capacity, &record).await?
+            && let Some(deferral) = self.put_off(strategy, capacity, &record).await?
         {
             return Ok((self.cx.skip(record, deferral).await?, None));
         }
@@ -149,30 +147,35 @@ impl<S: Store, O: Publisher> Remediation<'_, S, O> {
         Ok((outcome, plan))
     }
 
-    /// The limit that prevents claiming a remedy now, if any.
-    async fn exceeds_limit(
+    /// The closed gate that stops all remedies, if any.
+    fn gate(&self) -> Option<Deferral> {
+        match self.limits.gates {
+            Some(gates) => gates.put_off(self.cx.now()).map(Deferral::from),
+            None => Some(gates::unread(self.cx.now())),
+        }
+    }
+
+    /// Whether a remedy may start now; if not, why and until when it is put off.
+    async fn put_off(
         &self,
         strategy: Strategy,
         capacity: Capacity,
         record: &PullRequest,
     ) -> Result<Option<Deferral>, StoreError> {
         let now = self.cx.now();
-        if let Some(until) = shed_until(&self.cx.github.rate_limits(), WorkKind::of(strategy), now) {
-            let why = format!("GitHub rate limit is low: {strategy} deferred");
-            return Ok(Some(Deferral { skip: SkipReason::RateLimit, why, until: Some(until) }));
+        let Some(gates) = self.limits.gates else { return Ok(Some(gates::unread(now))) };
+        let mut conditions = StartConditions {
+            github_until: shed_until(&self.cx.github.rate_limits(), WorkKind::of(strategy), now),
+            is_full: !(capacity.any || capacity.merge && strategy == Strategy::RetriggerAutomergeBot),
+            ..StartConditions::new(gates)
+        };
+        let mut admitted = may_start(strategy, Starter::Sweep, &conditions, now);
+        if admitted.is_ok() && strategy == Strategy::BranchUpdate {
+            // The turn is taken only when nothing else is in the way.
+            conditions.turn_of = update_queue::take_turn(self.cx, &self.limits.queues, record).await?;
+            admitted = may_start(strategy, Starter::Sweep, &conditions, now);
         }
-        if !(capacity.any || capacity.merge && strategy == Strategy::RetriggerAutomergeBot) {
-            let why = "`limits.remedies_in_flight` is reached".to_owned();
-            return Ok(Some(Deferral {
-                skip: SkipReason::Full,
-                why,
-                until: Some(saturating_after(now, FULL_RETRY_AFTER)),
-            }));
-        }
-        if strategy == Strategy::BranchUpdate {
-            return update_queue::take_turn(self.cx, &self.limits.queues, record).await;
-        }
-        Ok(None)
+        Ok(admitted.err().map(Deferral::from))
     }
 
     /// Reads the inputs of the diagnosis rules, and classifies.
@@ -215,9 +218,15 @@ impl<S: Store, O: Publisher> Remediation<'_, S, O> {
             match self.cx.permit(&run).await? {
                 BreakerPermit::Allowed => {}
                 BreakerPermit::Probe(_) => probing = true,
+                // It tripped, or another remedy became its probe, since the sweep read it.
                 BreakerPermit::Refused { until } => {
-                    let deferral =
-                        Deferral { skip: SkipReason::Breaker, why: SKIPPED_LOG.to_owned(), until: Some(until) };
+                    let epoch = self.limits.gates.map_or(0, |gates| gates.epoch(Gate::Breaker));
+                    let deferral = Deferral {
+                        skip: SkipReason::Breaker,
+                        why: SKIPPED_LOG.to_owned(),
+                        until: Some(until),
+                        gate: Some(GateEpoch { gate: Gate::Breaker, epoch }),
+                    };
                     return Ok((self.cx.skip(record, deferral).await?, SKIPPED_LOG.to_owned()));
                 }
             }

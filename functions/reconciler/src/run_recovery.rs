@@ -252,10 +252,13 @@ impl<'a, S: Store, O: Publisher> RunRecovery<'a, S, O> {
             return Ok(());
         }
         let now = self.cx.now();
-        breaker::count_outcome(self.cx.store(), &run.id, RemedyOutcome::Failed, now).await?;
+        let settings = &self.cx.policies().base().breaker;
+        let tripped = breaker::report_outcome(self.cx.store(), &run.id, RemedyOutcome::Failed, settings, now).await?;
+        if let Some(tripped) = tripped {
+            warn!(run = %run.id, "{}", tripped.log);
+        }
         if run.state != RunState::WaitingExternal {
             // A remedy whose target accepted it has closed the breaker already.
-            let settings = &self.cx.policies().base().breaker;
             breaker::probe_ended(self.cx.store(), &run.id, ProbeOutcome::Failed, settings, now).await?;
         }
         Ok(())

@@ -7,13 +7,14 @@ use domain::id::PrId;
 use domain::run::{Run, RunStep, RunTrigger};
 use jiff::Timestamp;
 use platform::publish::Publisher;
-use platform::store::Store;
+use platform::store::{Store, StoreError, Usage};
 use platform::sweep_summary::SweepSummary;
 
 use crate::context::SweepContext;
 use crate::due::{self, DueWork};
 use crate::execution::Execution;
-use crate::limits::{dispatch_gate, rate_budget};
+use crate::limits::gates::{self, SweepRows};
+use crate::limits::rate_budget;
 use crate::reconciler::Reconciler;
 use crate::trigger::{ReconcileScope, SweepTrigger};
 use crate::visit::{self, VisitCounts};
@@ -21,7 +22,7 @@ use crate::{coordination, inventory, observe_report, outbox, run_recovery};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SweepStage {
-    /// Reads the due items: effects, runs, requests and pull requests.
+    /// Reads pause, breaker and rate limit, then the due items: effects, runs, requests and pull requests.
     Due,
     /// Delivers effects that are still in the outbox.
     Outbox,
@@ -29,12 +30,12 @@ enum SweepStage {
     RunRecovery,
     /// Sweeps the due reconcile requests, each with its own stages.
     OnDemand,
-    /// Reads the circuit breaker and the pause switch: whether remedies may be dispatched.
-    DispatchGate,
-    /// Reads the GitHub rate-limit pause that other functions have stored.
-    LoadRateLimit,
+    /// Evaluates the circuit breaker before remedies are dispatched, and mails a trip.
+    Breaker,
     /// Verifies pull requests with GitHub, and remediates those that are stale.
     PullRequests,
+    /// Records that everything which an opened gate had put off was visited.
+    Released,
     /// Ends runs whose proof is missing on GitHub too.
     OverdueRuns,
     /// Finds pull requests whose webhooks were missed.
@@ -80,7 +81,7 @@ enum StageStart {
     Always,
     /// Unless an earlier check has stopped the sweep. The stage checks again only if it has work: a check costs a read.
     UnlessStopped,
-    /// After a check: the sweep stops if its deadline is near or it is cancelled.
+    /// If it has work, after a check: the sweep stops if its deadline is near or it is cancelled.
     AfterCheck,
 }
 
@@ -91,9 +92,9 @@ const STAGES: [(SweepStage, StageScope, StageStart, &str); 13] = [
     (SweepStage::Outbox,         StageScope::Everything, StageStart::AfterCheck,    "effects"),
     (SweepStage::RunRecovery,    StageScope::Everything, StageStart::AfterCheck,    "runs"),
     (SweepStage::OnDemand,       StageScope::Scheduled,  StageStart::UnlessStopped, "requests"),
-    (SweepStage::DispatchGate,   StageScope::Every,      StageStart::AfterCheck,    "breaker"),
-    (SweepStage::LoadRateLimit,  StageScope::Every,      StageStart::UnlessStopped, "github"),
+    (SweepStage::Breaker,        StageScope::Every,      StageStart::UnlessStopped, "breaker"),
     (SweepStage::PullRequests,   StageScope::Every,      StageStart::AfterCheck,    "pull requests"),
+    (SweepStage::Released,       StageScope::Everything, StageStart::UnlessStopped, "released"),
     (SweepStage::OverdueRuns,    StageScope::Everything, StageStart::UnlessStopped, "overdue runs"),
     (SweepStage::Inventory,      StageScope::Everything, StageStart::UnlessStopped, "inventory"),
     (SweepStage::Coordination,   StageScope::Scheduled,  StageStart::Always,        "coordination"),
@@ -111,24 +112,73 @@ pub(crate) struct SweepReport {
     pub(crate) compared: BTreeSet<PrId>,
 }
 
+/// What a sweep knows before its first stage.
+pub(crate) struct SweepStart {
+    /// An error if they could not be read: then no remedy is dispatched.
+    rows: Result<SweepRows, StoreError>,
+    due: Result<DueWork, StoreError>,
+    summary: SweepSummary,
+    spent: Usage,
+}
+
+impl SweepStart {
+    /// Reads pause, breaker and rate limit, then what is due.
+    pub(crate) async fn read<S: Store, O: Publisher>(cx: &SweepContext<'_, S, O>) -> Self {
+        let spent = cx.store().usage().usage();
+        let mut summary = SweepSummary { dry_run: cx.trigger.dry_run, ..SweepSummary::default() };
+        let rows = gates::load(cx.store(), cx.now()).await;
+        let unknown = SweepRows::default();
+        let due = due::find(cx, rows.as_ref().unwrap_or(&unknown), &mut summary).await;
+        summary.breaker = rows.as_ref().ok().map(|rows| rows.gates().breaker.state.status());
+        Self { rows, due, summary, spent }
+    }
+
+    /// The summary of a scheduled sweep that has nothing to do.
+    pub(crate) fn idle_summary<S: Store, O: Publisher>(&self, cx: &SweepContext<'_, S, O>) -> Option<SweepSummary> {
+        let (Ok(rows), Ok(due)) = (&self.rows, &self.due) else { return None };
+        if !due.is_empty() || !rows.are_idle() || coordination::is_configured(cx.policies()) {
+            return None;
+        }
+        let mut summary = self.summary.clone();
+        // Its run is still to be written.
+        summary.spent(self.spent, cx.store().usage().usage());
+        summary.store_requests += 1;
+        Some(summary)
+    }
+}
+
 /// Runs the stages that apply to the trigger.
 pub(crate) async fn run<S: Store, O: Publisher>(
     reconciler: &Reconciler<S, O>,
     cx: &SweepContext<'_, S, O>,
+    start: SweepStart,
 ) -> SweepReport {
-    let (spent, rates) = (cx.store().usage().usage(), cx.github.rate_limits());
-    let mut summary = SweepSummary { dry_run: cx.trigger.dry_run, ..SweepSummary::default() };
-    let (mut due, mut gate, mut visits) = (DueWork::default(), None, VisitCounts::default());
-    let (mut stopped, mut first_failure, mut breaker) = (false, None, None);
+    let rates = cx.github.rate_limits();
+    let SweepStart { rows, due: found, mut summary, spent } = start;
+    let (mut due, mut found) = (DueWork::default(), Some(found));
+    let (mut rows, mut unread) = match rows {
+        Ok(rows) => (Some(rows), None),
+        Err(error) => (None, Some(error)),
+    };
+    if let Some(until) = rows.as_ref().and_then(|rows| rows.github_not_before) {
+        // Another function has stored it.
+        cx.github.set_not_before(until);
+    }
+    let (mut visits, mut stopped, mut first_failure) = (VisitCounts::default(), false, None);
     let (mut overdue, mut compared_on_demand) = (Vec::new(), BTreeSet::new());
     for (stage, _, start, name) in STAGES.into_iter().filter(|(_, sweeps, ..)| sweeps.includes(cx.trigger)) {
         let summary = &mut summary;
-        stopped = stopped || (start == StageStart::AfterCheck && !cx.should_continue(summary).await);
+        if start == StageStart::AfterCheck && !stopped {
+            if !has_work(stage, &due) {
+                continue;
+            }
+            stopped = !cx.should_continue(summary).await;
+        }
         if stopped && start != StageStart::Always {
             continue;
         }
         let done = match stage {
-            SweepStage::Due => due::find(cx, summary).await.map(|found| due = found),
+            SweepStage::Due => found.take().unwrap_or_else(|| Ok(DueWork::default())).map(|found| due = found),
             SweepStage::Outbox => outbox::redeliver(cx, &due.effects, summary).await,
             SweepStage::RunRecovery => run_recovery::recover(cx, &due.runs, summary).await.map(|found| {
                 // Their pull requests are compared with GitHub before a run is ended.
@@ -142,21 +192,26 @@ pub(crate) async fn run<S: Store, O: Publisher>(
                 compared_on_demand = compared;
                 Ok(())
             }
-            SweepStage::DispatchGate => {
-                let checked = dispatch_gate::check(cx, &mut breaker, summary).await;
-                // While the breaker state is unknown, no remedy is dispatched.
-                gate = checked.as_ref().map_or_else(|_| Some(dispatch_gate::unknown(cx.now())), Clone::clone);
-                checked.map(drop)
+            SweepStage::Breaker => match rows.as_mut() {
+                Some(rows) => gates::evaluate(cx, rows, !due.prs.is_empty(), summary).await,
+                None => unread.take().map_or(Ok(()), Err),
+            },
+            SweepStage::PullRequests => {
+                let gates = rows.as_ref().map(SweepRows::gates);
+                Box::pin(visit::visit(cx, &due.prs, gates, &mut visits, summary)).await
             }
-            SweepStage::LoadRateLimit => rate_budget::load_rate_limit(cx).await,
-            SweepStage::PullRequests => Box::pin(visit::visit(cx, &due.prs, gate.as_ref(), &mut visits, summary)).await,
+            SweepStage::Released => match rows.as_ref().filter(|_| first_failure.is_none()) {
+                Some(rows) => gates::mark_released(cx, rows, summary).await,
+                None => Ok(()),
+            },
             SweepStage::OverdueRuns => {
                 let compared = &visits.compared | &compared_on_demand;
                 run_recovery::end_overdue(cx, &overdue, &compared, summary).await
             }
-            SweepStage::Inventory => Box::pin(inventory::run(cx, &reconciler.owners, gate.is_none(), summary)).await,
+            SweepStage::Inventory => Box::pin(inventory::run(cx, &reconciler.owners, rows.as_ref(), summary)).await,
             SweepStage::Coordination => {
-                Box::pin(coordination::run(cx, reconciler.http.as_ref(), breaker.as_ref(), summary)).await;
+                let gates = rows.as_ref().map(SweepRows::gates);
+                Box::pin(coordination::run(cx, reconciler.http.as_ref(), gates, summary)).await;
                 Ok(())
             }
             SweepStage::Mails => outbox::send_mails(cx, summary).await,
@@ -166,14 +221,36 @@ pub(crate) async fn run<S: Store, O: Publisher>(
         if let Err(error) = done {
             cx.stage_failed(name, &error, summary);
             first_failure.get_or_insert_with(|| format!("{name}: {error}"));
-            // Without the due items there is no work.
+            // Without the due items there is no work; without a breaker that could be evaluated nothing is dispatched.
             stopped |= stage == SweepStage::Due;
+            if stage == SweepStage::Breaker {
+                rows = None;
+            }
         }
     }
     summary.cancelled |= cx.was_cancelled();
     summary.github_points = rate_budget::points(&rates, &cx.github.rate_limits());
     summary.spent(spent, cx.store().usage().usage());
     SweepReport { summary, first_failure, compared: visits.compared }
+}
+
+/// Whether one of the stages that start after a check has something to do.
+fn has_work(stage: SweepStage, due: &DueWork) -> bool {
+    match stage {
+        SweepStage::Outbox => !due.effects.is_empty(),
+        SweepStage::RunRecovery => !due.runs.is_empty(),
+        SweepStage::PullRequests => !due.prs.is_empty(),
+        SweepStage::Due
+        | SweepStage::OnDemand
+        | SweepStage::Breaker
+        | SweepStage::Released
+        | SweepStage::OverdueRuns
+        | SweepStage::Inventory
+        | SweepStage::Coordination
+        | SweepStage::Mails
+        | SweepStage::StoreRateLimit
+        | SweepStage::ObserveReport => true,
+    }
 }
 
 /// The step of the sweep's run that stores the summary.
@@ -206,11 +283,8 @@ mod tests {
         let repo = ReconcileScope::Repo("acme/shop".parse().unwrap());
         assert_eq!(
             request(repo, false),
-            without(&[Outbox, RunRecovery, OnDemand, OverdueRuns, Inventory, Coordination])
+            without(&[Outbox, RunRecovery, OnDemand, Released, OverdueRuns, Inventory, Coordination])
         );
-        assert_eq!(
-            request(ReconcileScope::All, true),
-            [Due, DispatchGate, LoadRateLimit, PullRequests, StoreRateLimit]
-        );
+        assert_eq!(request(ReconcileScope::All, true), [Due, Breaker, PullRequests, StoreRateLimit]);
     }
 }

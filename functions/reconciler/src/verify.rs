@@ -109,7 +109,7 @@ async fn skip_unread(
     }
     let until = unread.until();
     let why = if until.is_some() { SkipReason::RateLimit } else { SkipReason::Unread };
-    cx.skip(record, Deferral { skip: why, why: unread.to_string(), until }).await
+    cx.skip(record, Deferral { skip: why, why: unread.to_string(), until, gate: None }).await
 }
 
 async fn apply_snapshot(

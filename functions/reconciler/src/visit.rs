@@ -4,6 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
+use domain::admission::Gates;
 use domain::id::PrId;
 use domain::pull_request::PullRequest;
 use domain::state::Strategy;
@@ -15,8 +16,8 @@ use platform::sweep_summary::{SkipReason, SweepSummary};
 
 use crate::context::{SNAPSHOT_RESERVE, SweepContext, count};
 use crate::due::defer_undecodable;
+use crate::limits::Limits;
 use crate::limits::update_queue::UpdateQueues;
-use crate::limits::{Deferral, Limits};
 use crate::observe_report::ObservedWeek;
 use crate::remediate::Remediation;
 use crate::verify::verify;
@@ -66,7 +67,7 @@ pub(crate) struct VisitCounts {
 pub(crate) async fn visit<S: Store, O: Publisher>(
     cx: &SweepContext<'_, S, O>,
     prs: &[PrId],
-    gate: Option<&Deferral>,
+    gates: Option<&Gates>,
     visits: &mut VisitCounts,
     summary: &mut SweepSummary,
 ) -> Result<(), StoreError> {
@@ -83,7 +84,7 @@ pub(crate) async fn visit<S: Store, O: Publisher>(
     cx.register_repos(&records).await;
     let in_flight = cx.count_in_flight().await?;
     summary.in_flight = in_flight;
-    let limits = Limits { gate, queues: UpdateQueues::default(), in_flight };
+    let limits = Limits { gates, queues: UpdateQueues::default(), in_flight };
     let mut remediation = Remediation { cx, limits };
     let mut rest = records.into_iter();
     loop {

@@ -90,7 +90,7 @@ fn escalated(shared: &SharedState, pr: &FakePrId, record: &PullRequest) -> Resul
 /// The keys of effects and runs that are still due, except the runs of sweeps, because a sweep is always running or due.
 pub(crate) async fn left_behind(shared: &SharedState) -> Vec<String> {
     let mut left = Vec::new();
-    for partition in schema::due_shards() {
+    for partition in schema::due_partitions() {
         let query = Query {
             from: QuerySource::Index(Index::Due),
             partition,

@@ -605,7 +605,7 @@ mod tests {
     #[test]
     fn digest_names_a_pull_request_by_its_whole_number() {
         let mut checker = checker();
-        let mail = Notice { subject: "two".to_owned(), body: "acme/shop#12 and acme/shop#3".to_owned() };
+        let mail = Notice::new("two".to_owned(), "acme/shop#12 and acme/shop#3".to_owned());
         checker.mailed("digest-1", &mail, at(5));
         let is_mailed = |number: u64| checker.is_mailed(&PrId::new("acme/shop".parse().unwrap(), number), at(0));
         assert_eq!((is_mailed(1), is_mailed(12), is_mailed(3)), (false, true, true));

@@ -131,7 +131,7 @@ impl SharedState {
 
     /// Whether a sweep at this time would have nothing to do; reads without faults.
     pub(crate) fn is_idle(&self, until: Timestamp) -> bool {
-        let idle = reconciler::is_idle(&self.store, self.config.policies.base(), until).now_or_never();
+        let idle = reconciler::is_idle(&self.store, &self.config.policies, until).now_or_never();
         matches!(idle, Some(Ok(true)))
     }
 

@@ -3,7 +3,7 @@
 //! write of the store ensures that there is exactly one probe. People's commands are neither counted nor blocked:
 //! callers do not check the breaker for them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -76,29 +76,32 @@ impl BreakerState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Breaker {
     pub state: BreakerState,
-    /// When a probe or a person last closed it. Only minutes that begin at or after this count: the cooldown is shorter
-    /// than the window, so older failures would trip it again at once. (The rest of that minute is not counted.)
+    /// When a probe or a person last closed it. Only outcomes from then on count: the cooldown is shorter than the
+    /// window, so older failures would trip it again at once.
     pub window_starts_at: Timestamp,
     /// Total number of trips. A failed probe is not another trip.
     pub trips: u64,
+    /// How often it was closed. What it put off before ends then.
+    #[serde(default)]
+    pub epoch: u64,
 }
 
 impl Default for Breaker {
     /// The breaker before anything was stored: closed, with no cleared window.
     fn default() -> Self {
-        Self { state: BreakerState::Closed, window_starts_at: Timestamp::UNIX_EPOCH, trips: 0 }
+        Self { state: BreakerState::Closed, window_starts_at: Timestamp::UNIX_EPOCH, trips: 0, epoch: 0 }
     }
 }
 
-/// The outcomes of one minute, as sets of run ids, so that repeated counting is idempotent.
+/// The outcomes of one minute by run, with their times. A run that is counted twice still counts once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutcomeMinute {
     /// Start of the minute, see [`minute_of`].
     pub at: Timestamp,
     /// Runs whose target accepted the remedy.
-    pub succeeded: BTreeSet<RunId>,
+    pub succeeded: BTreeMap<RunId, Timestamp>,
     /// Runs that could not be dispatched, or missed their deadline.
-    pub failed: BTreeSet<RunId>,
+    pub failed: BTreeMap<RunId, Timestamp>,
 }
 
 /// The start of the minute that contains `at`.
@@ -193,7 +196,7 @@ impl Breaker {
     /// Whether a minute is in the window: not too old, not cleared, and not in the future.
     fn counts(&self, minute: Timestamp, now: Timestamp, settings: &BreakerSettings) -> bool {
         let oldest = now.checked_sub(settings.window()).unwrap_or(Timestamp::MIN);
-        minute >= oldest && minute >= self.window_starts_at && minute <= now
+        minute >= oldest && minute >= minute_of(self.window_starts_at) && minute <= now
     }
 
     /// The starts of the minutes in the window, oldest first: these have to be read from the store.
@@ -209,10 +212,11 @@ impl Breaker {
     /// Counts the outcomes within the window. A run counts once, and as failed if it ever failed: a remedy that was
     /// accepted and then missed its deadline did not help.
     pub fn window_counts(&self, minutes: &[OutcomeMinute], now: Timestamp, settings: &BreakerSettings) -> WindowCounts {
-        let (mut succeeded, mut failed) = (BTreeSet::new(), BTreeSet::new());
+        let (mut succeeded, mut failed) = (BTreeSet::<RunId>::new(), BTreeSet::new());
         for minute in minutes.iter().filter(|minute| self.counts(minute.at, now, settings)) {
-            succeeded.extend(&minute.succeeded);
-            failed.extend(&minute.failed);
+            let since_closing = |(run, at): (&RunId, &Timestamp)| (*at >= self.window_starts_at).then(|| run.clone());
+            succeeded.extend(minute.succeeded.iter().filter_map(since_closing));
+            failed.extend(minute.failed.iter().filter_map(since_closing));
         }
         WindowCounts::new(succeeded.difference(&failed).count(), failed.len())
     }
@@ -276,15 +280,15 @@ impl Breaker {
         }
     }
 
-    /// Closes it with an empty window, from any state. People can do this by command.
+    /// Closes it with an empty window, from any state, and releases what it put off. People can do this by command.
     pub fn reset(&self, now: Timestamp) -> Self {
-        Self { state: BreakerState::Closed, window_starts_at: now, trips: self.trips }
+        let epoch = self.epoch.saturating_add(1);
+        Self { state: BreakerState::Closed, window_starts_at: now, trips: self.trips, epoch }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
 
     use proptest::prelude::*;
 
@@ -306,7 +310,9 @@ mod tests {
     }
 
     fn minute(minutes: i64, succeeded: std::ops::Range<u32>, failed: std::ops::Range<u32>) -> OutcomeMinute {
-        OutcomeMinute { at: mins(minutes), succeeded: succeeded.map(run).collect(), failed: failed.map(run).collect() }
+        let at = mins(minutes);
+        let outcomes = |runs: std::ops::Range<u32>| runs.map(|n| (run(n), at)).collect();
+        OutcomeMinute { at, succeeded: outcomes(succeeded), failed: outcomes(failed) }
     }
 
     fn open(since: i64, cooldown_until: i64) -> Breaker {
@@ -326,7 +332,7 @@ mod tests {
     }
 
     fn closed(window_starts_at: Timestamp) -> Breaker {
-        Breaker { state: BreakerState::Closed, window_starts_at, trips: 3 }
+        Breaker { state: BreakerState::Closed, window_starts_at, trips: 3, epoch: 0 }
     }
 
     #[test]
@@ -413,8 +419,8 @@ mod tests {
         };
         assert_eq!(listed(Breaker::default(), mins(20)), (16, Some(mins(5)), Some(mins(20))));
         assert_eq!(listed(Breaker::default(), at(20 * 60 + 30)), (15, Some(mins(6)), Some(mins(20))));
-        assert_eq!(listed(closed(at(18 * 60 + 1)), mins(20)), (2, Some(mins(19)), Some(mins(20))));
-        assert_eq!(listed(closed(at(20 * 60 + 1)), at(20 * 60 + 30)), (0, None, None));
+        assert_eq!(listed(closed(at(18 * 60 + 1)), mins(20)), (3, Some(mins(18)), Some(mins(20))));
+        assert_eq!(listed(closed(at(20 * 60 + 1)), at(20 * 60 + 30)), (1, Some(mins(20)), Some(mins(20))));
         let endless = BreakerSettings { window_minutes: u32::MAX, ..SETTINGS };
         assert_eq!(Breaker::default().counted_minutes(mins(0), &endless).len(), 1441);
     }
@@ -458,7 +464,7 @@ mod tests {
     fn probe_outcome_decides_the_next_state() {
         let probing = half_open(1, 20);
         let ended = |outcome| probing.probe_ended(&run(1), outcome, mins(12), &SETTINGS);
-        assert_eq!(ended(ProbeOutcome::Accepted), Some(closed(mins(12))));
+        assert_eq!(ended(ProbeOutcome::Accepted), Some(Breaker { epoch: 1, ..closed(mins(12)) }));
         assert_eq!(ended(ProbeOutcome::Failed), Some(open(0, 22)));
         assert_eq!(ended(ProbeOutcome::Cancelled), Some(open(0, 12)));
         let next = open(0, 12).may_dispatch(&run(2), mins(12), &SETTINGS);
@@ -477,8 +483,18 @@ mod tests {
     #[test]
     fn reset_closes_from_any_state_and_clears_the_window() {
         for breaker in [closed(mins(1)), open(0, 10), half_open(2, 20)] {
-            assert_eq!(breaker.reset(mins(12)), closed(mins(12)));
+            assert_eq!(breaker.reset(mins(12)), Breaker { epoch: 1, ..closed(mins(12)) });
         }
+    }
+
+    #[test]
+    fn outcomes_in_the_rest_of_the_reset_minute_count() {
+        let breaker = open(0, 10).reset(at(12 * 60 + 20));
+        let outcomes = |secs: i64| (0..6).map(|n| (run(n), at(12 * 60 + secs))).collect::<BTreeMap<_, _>>();
+        let minute = |secs| OutcomeMinute { at: mins(12), succeeded: BTreeMap::new(), failed: outcomes(secs) };
+        assert_eq!(breaker.evaluate(&[minute(19)], mins(13), &SETTINGS), None, "before the reset");
+        assert!(breaker.evaluate(&[minute(20)], mins(13), &SETTINGS).is_some());
+        assert_eq!(breaker.counted_minutes(mins(13), &SETTINGS), [mins(12), mins(13)]);
     }
 
     #[test]
@@ -487,7 +503,7 @@ mod tests {
             let json = serde_json::to_string(&breaker).unwrap();
             assert_eq!(serde_json::from_str::<Breaker>(&json).unwrap(), breaker);
         }
-        insta::assert_snapshot!(serde_json::to_string(&half_open(2, 20)).unwrap(), @r#"{"state":{"kind":"half_open","probe":"run-2","lease_until":"2026-03-01T12:20:00Z","since":"2026-03-01T12:00:00Z","failure_rate_percent":67},"window_starts_at":"1970-01-01T00:00:00Z","trips":3}"#);
+        insta::assert_snapshot!(serde_json::to_string(&half_open(2, 20)).unwrap(), @r#"{"state":{"kind":"half_open","probe":"run-2","lease_until":"2026-03-01T12:20:00Z","since":"2026-03-01T12:00:00Z","failure_rate_percent":67},"window_starts_at":"1970-01-01T00:00:00Z","trips":3,"epoch":0}"#);
     }
 
     #[test]
@@ -513,7 +529,7 @@ mod tests {
         fn counts(&self, now: i64) -> (u32, u32) {
             let in_window = |t: i64| {
                 let minute = t - t % 60;
-                minute + 15 * 60 >= now && minute >= self.cleared
+                minute + 15 * 60 >= now && t >= self.cleared
             };
             let (mut good, mut bad) = (0, 0);
             for n in 0..20 {
@@ -584,13 +600,10 @@ mod tests {
 
         fn ended(&mut self, n: u32, ok: bool) {
             let beginning = minute_of(at(self.now));
-            let empty = OutcomeMinute { at: beginning, succeeded: BTreeSet::new(), failed: BTreeSet::new() };
+            let empty = OutcomeMinute { at: beginning, succeeded: BTreeMap::new(), failed: BTreeMap::new() };
             let minute = self.minutes.entry(beginning).or_insert(empty);
-            if ok {
-                minute.succeeded.insert(run(n))
-            } else {
-                minute.failed.insert(run(n))
-            };
+            let outcomes = if ok { &mut minute.succeeded } else { &mut minute.failed };
+            outcomes.insert(run(n), at(self.now));
             self.model.outcomes.push((self.now, n, ok));
 
             let minutes: Vec<OutcomeMinute> = self.minutes.values().cloned().collect();

@@ -4,6 +4,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::admission::GateEpoch;
 use crate::backoff::AttemptFailure;
 use crate::command::{Command, CommandSource};
 use crate::diagnosis::Diagnosis;
@@ -89,6 +90,8 @@ pub enum FactKind {
         why: String,
         /// When, if known (the breaker's cooldown, GitHub's rate limit); otherwise after a growing backoff.
         until: Option<Timestamp>,
+        /// The gate that put it off, if that is the cause.
+        gate: Option<GateEpoch>,
     },
     /// The health checks after its merge passed.
     #[serde(skip)]

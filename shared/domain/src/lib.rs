@@ -6,6 +6,7 @@
 #[macro_use]
 mod named;
 
+pub mod admission;
 pub mod backoff;
 pub mod breaker;
 pub mod budget;

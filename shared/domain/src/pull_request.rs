@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::admission::GateEpoch;
 use crate::backoff::BackoffSchedule;
 use crate::budget::{RetryCounts, is_zero};
 use crate::event::EventKind;
@@ -124,6 +125,9 @@ pub struct PullRequest {
     /// Not due before this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Timestamp>,
+    /// The gate that put its remedy off until `not_before`: when the gate opens, it is due at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub put_off: Option<GateEpoch>,
     /// Consecutive visits in which GitHub could not be read.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub skips: u32,
@@ -310,7 +314,13 @@ impl PullRequest {
         Some(by_state.max(by_remedy).max(by_cooldown))
     }
 
-    /// Whether it has been in its state for too long.
+    /// Whether it has been in its state for longer than the threshold, whatever Suture has done about it meanwhile.
+    pub fn is_past_threshold(&self, policy: &Policy, now: Timestamp) -> bool {
+        let threshold = policy.threshold(self.state).filter(|_| self.is_actionable());
+        threshold.is_some_and(|threshold| now >= saturating_after(self.state_since, threshold))
+    }
+
+    /// Whether it has been in its state for too long, and the last remedy has had its time: the sweep may act.
     pub fn is_stale(&self, policy: &Policy, now: Timestamp) -> bool {
         self.is_actionable() && self.stale_at(policy).is_some_and(|at| now >= at)
     }

@@ -215,7 +215,7 @@ pub fn missing_replacement(record: &PullRequest, why: &str) -> Notice {
         why.trim_end_matches('.'),
         pr.number,
     );
-    Notice { subject: subject(&format!("Suture: no pull request for {id} ({})", pr.repo)), body }
+    Notice::new(subject(&format!("Suture: no pull request for {id} ({})", pr.repo)), body)
 }
 
 /// A mail to the on-call people, sent through SNS.
@@ -224,6 +224,33 @@ pub struct Notice {
     /// Less than 100 ASCII characters: the limit of SNS.
     pub subject: String,
     pub body: String,
+    /// Set on escalations, so that several of them can become one mail.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub escalation: Option<Box<EscalationSummary>>,
+}
+
+impl Notice {
+    pub fn new(subject: String, body: String) -> Self {
+        Self { subject, body, escalation: None }
+    }
+}
+
+/// One escalation in a digest of several (R-REMEDY-11).
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct EscalationSummary {
+    pub pr: PrId,
+    pub link: String,
+    /// The title of the rule; the digest groups by it.
+    pub rule: String,
+    /// What is wrong, one sentence each.
+    pub cause: Vec<String>,
+    pub vulnerability: String,
+    /// State, branch and head in one line.
+    pub position: String,
+    /// What Suture tried, oldest first.
+    pub remedies: Vec<String>,
+    /// What happened, oldest first.
+    pub events: Vec<String>,
 }
 
 /// Shown where an escalated pull request has no recorded reason.
@@ -246,7 +273,9 @@ pub fn escalation(
     // The evidence first, then the reason for the escalation if it says more than the evidence.
     let own_reason = (reason != blocked_reason(found) || found.overridden.is_some()).then_some(reason);
     let evidence = found.evidence.iter().map(String::as_str);
-    let cause: String = evidence.chain(own_reason).map(|line| format!("  {}.\n", line.trim_end_matches('.'))).collect();
+    let causes: Vec<String> =
+        evidence.chain(own_reason).map(|line| format!("{}.", line.trim_end_matches('.'))).collect();
+    let cause: String = causes.iter().map(|line| format!("  {line}\n")).collect();
     // Writing to a string cannot fail.
     let _ = write!(
         body,
@@ -289,7 +318,24 @@ pub fn escalation(
     body.push_str("\nWhat happened\n");
     push_lines(&mut body, &history.events, "no events are recorded");
     let headline = format!("Suture: #{} needs a person: {} ({})", pr.number, found.rule.title, pr.repo);
-    Notice { subject: subject(&headline), body: truncate(&body, MAX_BODY) }
+    let summary = EscalationSummary {
+        pr: pr.clone(),
+        link: format!("https://github.com/{}/pull/{}", pr.repo, pr.number),
+        rule: found.rule.title.to_owned(),
+        cause: causes,
+        vulnerability: record.vulnerability_id.clone().unwrap_or_else(|| "unknown".to_owned()),
+        position: format!(
+            "{} since {}, branch {} -> {}, head {}",
+            found.state,
+            time(record.state_since),
+            record.branch,
+            record.base_branch,
+            record.head_sha.short()
+        ),
+        remedies: history.remedies.clone(),
+        events: history.events.clone(),
+    };
+    Notice { escalation: Some(Box::new(summary)), ..Notice::new(subject(&headline), truncate(&body, MAX_BODY)) }
 }
 
 fn push_lines(body: &mut String, lines: &[String], none: &str) {
@@ -599,7 +645,7 @@ mod tests {
 
     #[test]
     fn notice_round_trips_through_json() {
-        let notice = Notice { subject: "s".to_owned(), body: "b\n".to_owned() };
+        let notice = Notice::new("s".to_owned(), "b\n".to_owned());
         let json = serde_json::to_string(&notice).unwrap();
         assert_eq!(json, r#"{"subject":"s","body":"b\n"}"#);
         assert_eq!(serde_json::from_str::<Notice>(&json).unwrap(), notice);

@@ -1,6 +1,7 @@
 //! Counts for the dashboard and the status issue: pull requests by state and repository, and today's activity. Counted from the `by_repo`
 //! index; records are read only for pull requests that may be stale or need a user.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use domain::coordination::status_issue::TodayCounts as DayCounts;
@@ -36,6 +37,8 @@ pub struct OverviewCounts {
     /// Of pull requests that may be stale or need a user.
     records: BTreeMap<PrId, PullRequest>,
     stale: BTreeSet<PrId>,
+    /// In their state for longer than its threshold, by the index alone.
+    overdue: BTreeSet<PrId>,
 }
 
 /// The pull requests in one state.
@@ -88,10 +91,29 @@ impl OverviewCounts {
     pub fn stale(&self, visible: impl Fn(&RepoName) -> bool, now: Timestamp) -> Vec<&PullRequest> {
         let stale = |record: &&PullRequest| self.stale.contains(&record.id) && visible(&record.id.repo);
         let mut records: Vec<&PullRequest> = self.records.values().filter(stale).collect();
-        records.sort_by_cached_key(|record| {
-            (std::cmp::Reverse(record.priority_score(now)), record.state_since, record.id.clone())
-        });
         records
+            .sort_by_cached_key(|record| (Reverse(record.priority_score(now)), record.state_since, record.id.clone()));
+        records
+    }
+
+    /// Pull requests that may be stale, judged by the index alone, most urgent first. There is no limit to their number.
+    pub fn overdue(&self, visible: impl Fn(&RepoName) -> bool) -> Vec<&RepoIndexEntry> {
+        self.ranked(visible, |entry| self.overdue.contains(&entry.pr))
+    }
+
+    /// All pull requests that need a user, most urgent first.
+    pub fn escalated(&self, visible: impl Fn(&RepoName) -> bool) -> Vec<&RepoIndexEntry> {
+        self.ranked(visible, |entry| entry.state == State::NeedsIntervention)
+    }
+
+    fn ranked(
+        &self,
+        visible: impl Fn(&RepoName) -> bool,
+        wanted: impl Fn(&RepoIndexEntry) -> bool,
+    ) -> Vec<&RepoIndexEntry> {
+        let mut entries: Vec<&RepoIndexEntry> = self.visible_entries(visible).filter(|entry| wanted(entry)).collect();
+        entries.sort_by_cached_key(|entry| (Reverse(entry.priority), entry.since, entry.pr.clone()));
+        entries
     }
 
     fn visible_entries(&self, visible: impl Fn(&RepoName) -> bool) -> impl Iterator<Item = &RepoIndexEntry> {
@@ -127,11 +149,11 @@ pub async fn count<S: Store>(store: &S, policies: &Policies, now: Timestamp) -> 
     let records: BTreeMap<PrId, PullRequest> = read.into_iter().map(|record| (record.id.clone(), record)).collect();
     // Without a record, because of the limit above, the index entry counts as stale.
     let is_stale = |pr: &PrId| match records.get(pr) {
-        Some(record) => record.is_stale(policies.for_repo(&pr.repo), now),
+        Some(record) => record.is_past_threshold(policies.for_repo(&pr.repo), now),
         None => !wanted.contains(pr),
     };
-    let stale = overdue_ids.into_iter().filter(is_stale).collect();
-    Ok(OverviewCounts { repos, entries: listed, records, stale })
+    let stale = overdue_ids.iter().filter(|pr| is_stale(pr)).cloned().collect();
+    Ok(OverviewCounts { repos, entries: listed, records, stale, overdue: overdue_ids })
 }
 
 /// The activity of one day.

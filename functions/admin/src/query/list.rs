@@ -1,6 +1,8 @@
 //! Paged lists of pull requests and events. A cursor names the last listed item, never a table key, so that an invented
 //! cursor gives no access to other items.
 
+use std::cmp::Reverse;
+
 use domain::event::Event;
 use domain::id::{PrId, RepoName};
 use domain::pull_request::PullRequest;
@@ -21,14 +23,32 @@ pub struct PullRequestFilter {
     pub repo: Option<RepoName>,
 }
 
+/// The two parts of the stale list, in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StaleGroup {
+    Stale,
+    NeedsIntervention,
+}
+
 /// Where a page of stale pull requests ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StaleCursor {
-    /// The priority score of the last pull request.
-    pub score: i64,
+    pub group: StaleGroup,
+    /// The priority of the last pull request, in points.
+    pub priority: i64,
     /// Since when it has been in its state.
     pub since: Timestamp,
     pub pr: PrId,
+}
+
+/// A page of stale pull requests and, if they were requested, of those that need a person.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct StalePullRequests {
+    pub stale: Vec<PullRequest>,
+    pub needs_intervention: Vec<PullRequest>,
+    /// Set if there may be more.
+    pub next: Option<StaleCursor>,
 }
 
 impl<S: Store, O: Publisher> AdminApi<S, O> {
@@ -90,29 +110,66 @@ impl<S: Store, O: Publisher> AdminApi<S, O> {
         Ok((records, next))
     }
 
-    /// Stale pull requests by priority, and the position of the last one if there are more.
+    /// Stale pull requests, most urgent first; then, if `escalated`, those that need a person. All of them, in pages.
     pub async fn stale(
         &self,
         caller: &ApiCaller,
         repo: Option<&RepoName>,
+        escalated: bool,
         after: Option<&StaleCursor>,
         limit: u32,
-    ) -> Result<(Vec<PullRequest>, Option<StaleCursor>), AdminError> {
-        let now = self.now();
+    ) -> Result<StalePullRequests, AdminError> {
         let repos = self.visible_repos(caller, repo).await?;
         let counted = self.overview_counts().await?;
-        let place = |record: &PullRequest| StaleCursor {
-            score: record.priority_score(now),
-            since: record.state_since,
-            pr: record.id.clone(),
+        let visible = |repo: &RepoName| repos.contains(repo);
+        let place = |group, entry: &RepoIndexEntry| StaleCursor {
+            group,
+            priority: entry.priority,
+            since: entry.since,
+            pr: entry.pr.clone(),
         };
-        let key = |place: &StaleCursor| (std::cmp::Reverse(place.score), place.since, place.pr.clone());
-        let follows = |record: &&PullRequest| after.is_none_or(|after| key(&place(record)) > key(after));
-        let stale = counted.stale(|repo| caller.can_see(repo), now);
-        let mut rest = stale.into_iter().filter(|record| repos.contains(&record.id.repo)).filter(follows);
-        let page: Vec<PullRequest> = rest.by_ref().take(limit as usize).cloned().collect();
-        let next = rest.next().and_then(|_| page.last().map(place));
-        Ok((page, next))
+        let key = |place: &StaleCursor| (place.group, Reverse(place.priority), place.since, place.pr.clone());
+        let mut places: Vec<StaleCursor> =
+            counted.overdue(visible).into_iter().map(|entry| place(StaleGroup::Stale, entry)).collect();
+        if escalated {
+            let group = StaleGroup::NeedsIntervention;
+            places.extend(counted.escalated(visible).into_iter().map(|entry| place(group, entry)));
+        }
+        if let Some(after) = after {
+            places.retain(|place| key(place) > key(after));
+        }
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX).max(1);
+        let mut page = StalePullRequests::default();
+        let (mut listed, mut rest) = (0, places.chunks(limit).peekable());
+        while let Some(chunk) = rest.next() {
+            let prs: Vec<PrId> = chunk.iter().map(|place| place.pr.clone()).collect();
+            let records = queries::records(self.store(), &prs, self.now()).await?;
+            for (index, place) in chunk.iter().enumerate() {
+                let Some(record) = records.iter().find(|record| record.id == place.pr) else { continue };
+                if !self.belongs_to(place.group, record) {
+                    continue;
+                }
+                match place.group {
+                    StaleGroup::Stale => page.stale.push(record.clone()),
+                    StaleGroup::NeedsIntervention => page.needs_intervention.push(record.clone()),
+                }
+                listed += 1;
+                if listed == limit {
+                    let is_last = index + 1 == chunk.len() && rest.peek().is_none();
+                    page.next = (!is_last).then(|| place.clone());
+                    return Ok(page);
+                }
+            }
+        }
+        Ok(page)
+    }
+
+    /// Whether the record, which may be newer than the index, belongs to this part of the list.
+    fn belongs_to(&self, group: StaleGroup, record: &PullRequest) -> bool {
+        match group {
+            StaleGroup::Stale => record.is_past_threshold(self.engine.policies().for_repo(&record.id.repo), self.now()),
+            StaleGroup::NeedsIntervention => record.state == State::NeedsIntervention,
+        }
     }
 
     /// Events of a pull request, and the sort key of the last one if there may be more.

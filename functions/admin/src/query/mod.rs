@@ -30,7 +30,7 @@ use platform::store::{Store, StoreError};
 
 pub use self::activity::{ActivityHistory, InsightPeriod, StateDwellTime};
 pub use self::explain::ExplainResult;
-pub use self::list::{PullRequestFilter, StaleCursor};
+pub use self::list::{PullRequestFilter, StaleCursor, StalePullRequests};
 pub use self::pull_request::PullRequestDetail;
 
 /// How long the overview counts are cached.

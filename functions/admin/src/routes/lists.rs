@@ -18,7 +18,7 @@ use crate::auth::{CountedViewer, Viewer};
 use crate::cursor::{self, CursorText};
 use crate::extract::{PrNumber, PrPath, QueryParams, RepoParam, repo};
 use crate::problem::{ApiProblem, CommonProblems};
-use crate::view::pull_request::{ExplanationView, PullRequestItem, PullRequestPage, PullRequestStatus};
+use crate::view::pull_request::{ExplanationView, PullRequestItem, PullRequestPage, PullRequestStatus, StalePage};
 use crate::view::{EventPage, EventView};
 
 /// Default page size.
@@ -94,6 +94,9 @@ pub(crate) struct StaleQuery {
     /// Only this repository.
     #[param(inline, value_type = Option<RepoParam>)]
     repo: Option<String>,
+    /// `needs_intervention` also lists those that need a person, after the stale ones.
+    #[param(inline)]
+    include: Option<StaleInclude>,
     /// The `next` of the previous page.
     #[param(inline, value_type = Option<CursorText>)]
     after: Option<String>,
@@ -102,19 +105,30 @@ pub(crate) struct StaleQuery {
     limit: Option<u32>,
 }
 
+/// What the stale list includes besides stale pull requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum StaleInclude {
+    NeedsIntervention,
+}
+
 /// Lists pull requests that have been in their state for longer than its threshold, most urgent first.
-#[utoipa::path(get, path = "/api/prs/stale", params(StaleQuery), security(("key" = [])), responses((status = 200, description = "OK.", body = PullRequestPage), CommonProblems))]
+#[utoipa::path(get, path = "/api/prs/stale", params(StaleQuery), security(("key" = [])), responses((status = 200, description = "OK.", body = StalePage), CommonProblems))]
 pub(crate) async fn stale<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
     Viewer(caller): Viewer,
     QueryParams(query): QueryParams<StaleQuery>,
-) -> Result<Json<PullRequestPage>, ApiProblem> {
+) -> Result<Json<StalePage>, ApiProblem> {
     let limit = cursor::limit(query.limit, DEFAULT_LIMIT, MAX_LIMIT)?;
     let after: Option<StaleCursor> = cursor::read("stale", query.after.as_deref())?;
     let named = query.repo.as_deref().map(|text| repo(text, admin.owner.as_deref())).transpose()?;
-    let (records, next) = admin.api.stale(&caller, named.as_ref(), after.as_ref(), limit).await?;
-    let next = next.and_then(|next| cursor::write("stale", &next));
-    Ok(Json(PullRequestPage { prs: items(&admin, &records), next }))
+    let escalated = query.include == Some(StaleInclude::NeedsIntervention);
+    let page = admin.api.stale(&caller, named.as_ref(), escalated, after.as_ref(), limit).await?;
+    Ok(Json(StalePage {
+        prs: items(&admin, &page.stale),
+        needs_intervention: escalated.then(|| items(&admin, &page.needs_intervention)),
+        next: page.next.and_then(|next| cursor::write("stale", &next)),
+    }))
 }
 
 /// The path parameters of a pull request, for the description.

@@ -16,15 +16,17 @@ use platform::store::Store;
 use platform::store::breaker as breakers;
 use platform::store::pause;
 use serde::{Deserialize, Serialize};
+use tracing::warn;
 use utoipa::openapi::schema::{Object, ObjectBuilder, Type};
 use utoipa::{IntoParams, ToSchema};
 
 use super::commands::IdempotencyHeaders;
 use super::overview::read_breaker;
 use crate::Admin;
+use crate::api_keys::ApiCaller;
 use crate::auth::{Administrator, GlobalAdministrator, Operator, Viewer};
 use crate::extract::{PrNumber, QueryParams, RepoParam, repo};
-use crate::idempotent_request::{IdempotentRequest, StillProcessing};
+use crate::idempotent_request::{IdempotentRequest, RequestIdentity, StillProcessing};
 use crate::problem::{ApiProblem, CommonProblems};
 use crate::view::EventView;
 use crate::view::overview::{BreakerView, PauseView};
@@ -163,7 +165,7 @@ pub(crate) async fn breaker<S: Store + 'static, O: Publisher + 'static>(
     Ok(Json(read_breaker(&admin).await?))
 }
 
-/// Closes the circuit breaker and restarts its failure count.
+/// Closes the circuit breaker, restarts its failure count, and requests a sweep of what it had put off.
 #[utoipa::path(
     post, path = "/api/circuit-breaker/reset", params(IdempotencyHeaders), security(("key" = [])),
     responses((status = 200, description = "OK.", body = BreakerView), (status = 202, description = "The same request is already being processed.", body = StillProcessing), CommonProblems)
@@ -174,11 +176,21 @@ pub(crate) async fn reset_breaker<S: Store + 'static, O: Publisher + 'static>(
     request: IdempotentRequest,
 ) -> Result<Response, ApiProblem> {
     request
-        .run_once(&admin, &caller, StatusCode::OK, async |_| {
+        .run_once(&admin, &caller, StatusCode::OK, async |identity| {
             breakers::reset(admin.api.engine().store(), admin.api.now()).await?;
+            sweep_released(&admin, &caller, identity).await;
             Ok(read_breaker(&admin).await?)
         })
         .await
+}
+
+/// Requests a sweep of what the breaker or the pause had put off. Without it, the next scheduled sweep visits them.
+async fn sweep_released<S: Store, O: Publisher>(admin: &Admin<S, O>, caller: &ApiCaller, identity: RequestIdentity) {
+    let run = RunId::new(format!("released-{}", identity.part(0)));
+    let everything = SweepRequest { run, repo: None, number: None, base: None, dry_run: false };
+    if let Err(error) = admin.api.sweep(caller, everything).await {
+        warn!(%error, "cannot request a sweep; the next scheduled one visits what was put off");
+    }
 }
 
 /// The reason of a pause.
@@ -219,7 +231,7 @@ pub(crate) async fn pause<S: Store + 'static, O: Publisher + 'static>(
         .await
 }
 
-/// Resumes all actions.
+/// Resumes all actions, and requests a sweep of what the pause had put off.
 #[utoipa::path(
     post, path = "/api/unpause", params(IdempotencyHeaders), security(("key" = [])),
     responses((status = 200, description = "OK.", body = PauseState), (status = 202, description = "The same request is already being processed.", body = StillProcessing), CommonProblems)
@@ -232,6 +244,9 @@ pub(crate) async fn unpause<S: Store + 'static, O: Publisher + 'static>(
     request
         .run_once(&admin, &caller, StatusCode::OK, async |identity| {
             let by = pause::unpause(admin.api.engine().store(), identity.at, admin.api.now()).await?;
+            if by.is_none() {
+                sweep_released(&admin, &caller, identity).await;
+            }
             Ok(PauseState { paused: by.map(|by| PauseView { by }) })
         })
         .await

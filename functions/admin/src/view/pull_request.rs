@@ -71,6 +71,17 @@ pub(crate) struct PullRequestPage {
     pub(crate) next: Option<String>,
 }
 
+/// A page of stale pull requests.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct StalePage {
+    pub(crate) prs: Vec<PullRequestItem>,
+    /// Pull requests that need a person; only with `include=needs_intervention`, and on the pages after the stale ones.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) needs_intervention: Option<Vec<PullRequestItem>>,
+    /// The cursor of the next page, for `after`.
+    pub(crate) next: Option<String>,
+}
+
 fn secs_since(since: Timestamp, now: Timestamp) -> u64 {
     u64::try_from(now.duration_since(since).as_secs()).unwrap_or(0)
 }
@@ -104,7 +115,7 @@ impl PullRequestItem {
             since: record.state_since,
             waiting_secs: secs_since(record.state_since, now),
             due_at: record.due_at,
-            stale: record.is_stale(policy, now),
+            stale: record.is_past_threshold(policy, now),
             held: record.is_held(),
             draft: record.draft,
             priority: priority(record),
@@ -353,7 +364,7 @@ impl PullRequestStatus {
             last_event_at: record.last_event_at,
             verified_at: record.verified_at,
             due_at: record.due_at,
-            stale: record.is_stale(policy, now),
+            stale: record.is_past_threshold(policy, now),
             held: record.is_held(),
             hold_label: record.hold_label().map(str::to_owned),
             draft: record.draft,

@@ -57,7 +57,7 @@ impl<S: Store, O: Publisher> Coordinator<'_, S, O> {
         let version = known.as_ref().map(|known| known.version);
         let memory = known.map(|known| known.value).unwrap_or_default();
         let policies = self.cx.policies();
-        let may = BacklogLimits { may_request: self.is_breaker_closed, may_follow_up: tidy };
+        let may = BacklogLimits { may_request: self.is_breaker_closed(), may_follow_up: tidy };
         let wip_limit = policies.base().coordination.wip_limit;
         let plan = backlog::plan(&issues, memory, |repo| &policies.for_repo(repo).backlog, wip_limit, may, now);
         // Saved before sending: a second sweep loses the conditional write and sends nothing.

@@ -9,13 +9,13 @@ mod status_issue;
 
 use std::time::Duration;
 
+use domain::admission::Gates;
 use domain::breaker::BreakerState;
 use domain::id::RepoName;
 use domain::policy::{Mode, Policies};
 use platform::engine::EngineError;
 use platform::publish::queue_message::{QueueMessage, Task};
 use platform::publish::{Destination, OutboundMessage, PublishError, Publisher};
-use platform::store::pause;
 use platform::store::{Store, StoreError};
 use platform::sweep_summary::{CoordinationSummary, SweepSummary};
 use platform::transport::{ApiError, Transport};
@@ -45,15 +45,15 @@ struct Coordinator<'a, S, O> {
     cx: &'a SweepContext<'a, S, O>,
     /// For health URLs; nothing else is requested through it.
     http: Option<&'a Transport>,
-    /// False if the breaker is open, half open, or could not be read.
-    is_breaker_closed: bool,
+    /// `None` if they could not be read.
+    gates: Option<&'a Gates>,
 }
 
 /// The errors, by step.
 type CoordinationErrors = Vec<(&'static str, String)>;
 
 /// Whether any step is configured.
-fn is_configured(policies: &Policies) -> bool {
+pub(crate) fn is_configured(policies: &Policies) -> bool {
     let all = std::iter::once(policies.base()).chain(policies.overrides().map(|(_, policy)| policy));
     all.into_iter().any(|policy| {
         !policy.post_merge_health.urls.is_empty() || policy.backlog.enabled || !policy.status_issue.repo.is_empty()
@@ -64,14 +64,13 @@ fn is_configured(policies: &Policies) -> bool {
 pub(crate) async fn run<S: Store, O: Publisher>(
     cx: &SweepContext<'_, S, O>,
     http: Option<&Transport>,
-    breaker: Option<&BreakerState>,
+    gates: Option<&Gates>,
     summary: &mut SweepSummary,
 ) {
     if summary.cancelled || !is_configured(cx.policies()) {
         return;
     }
-    let is_breaker_closed = breaker == Some(&BreakerState::Closed);
-    let (coordinated, failed) = Coordinator { cx, http, is_breaker_closed }.coordinate().await;
+    let (coordinated, failed) = Coordinator { cx, http, gates }.coordinate().await;
     summary.coordination = Some(coordinated);
     for (step, why) in failed {
         summary.fail(step, &why);
@@ -82,10 +81,10 @@ impl<S: Store, O: Publisher> Coordinator<'_, S, O> {
     /// Runs all steps in order. The status issue comes last, and is skipped only if the deadline is near.
     async fn coordinate(&self) -> (CoordinationSummary, CoordinationErrors) {
         let (mut summary, mut failed) = (CoordinationSummary::default(), CoordinationErrors::new());
-        match pause::paused_by(self.cx.store(), self.cx.now()).await {
-            Ok(by) => self.deliver_effect(by.is_none(), &mut summary, &mut failed).await,
+        match self.gates {
+            Some(gates) => self.deliver_effect(gates.paused_by.is_none(), &mut summary, &mut failed).await,
             // Suture may be paused: without knowing, no step but the status issue runs.
-            Err(error) => failed.push(("pause", error.to_string())),
+            None => failed.push(("pause", "cannot read whether Suture is paused".to_owned())),
         }
         if self.has_time("status", &mut summary) {
             self.log_failure("status", Box::pin(self.update_status_issue(&mut summary)).await, &mut failed);
@@ -119,6 +118,11 @@ impl<S: Store, O: Publisher> Coordinator<'_, S, O> {
             summary.skipped.push(format!("{step}: deadline too near"));
         }
         has
+    }
+
+    /// False if the breaker is open, half open, or could not be read.
+    fn is_breaker_closed(&self) -> bool {
+        self.gates.is_some_and(|gates| gates.breaker.state == BreakerState::Closed)
     }
 
     /// Whether this repository is in act mode, so that GitHub may be written to.

@@ -24,7 +24,7 @@ use platform::store::{Store, StoreError};
 use crate::context::SweepContext;
 
 /// The name under which the rate-limit pause is stored for all functions.
-const GITHUB: &str = "github";
+pub(crate) const GITHUB: &str = "github";
 
 /// Work that costs GitHub requests, most urgent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,14 +88,6 @@ pub(crate) fn points(before: &RateLimits, after: &RateLimits) -> u64 {
         (Some(_) | None, None) => 0,
     };
     u64::from(used(before.rest, after.rest)) + u64::from(used(before.graphql, after.graphql))
-}
-
-/// Applies the rate-limit pause that another function has stored.
-pub(crate) async fn load_rate_limit(cx: &SweepContext<'_, impl Store, impl Publisher>) -> Result<(), StoreError> {
-    if let Some(until) = not_before::load(cx.store(), GITHUB, cx.now()).await? {
-        cx.github.set_not_before(until);
-    }
-    Ok(())
 }
 
 /// Stores our rate-limit pause for the other functions.

@@ -8,14 +8,12 @@ use std::collections::btree_map::Entry;
 use domain::id::{PrId, RepoName};
 use domain::pull_request::PullRequest;
 use domain::state::{State, Strategy};
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use platform::publish::Publisher;
 use platform::store::queries;
 use platform::store::{Store, StoreError};
-use platform::sweep_summary::SkipReason;
 use tokio::sync::Mutex;
 
-use super::Deferral;
 use crate::context::{SweepContext, saturating_after};
 
 /// A pull request in the queue is due again after this long, times its position.
@@ -37,12 +35,13 @@ pub(crate) struct UpdateQueue {
     waiting: i32,
 }
 
-/// Returns a deferral if another pull request of the base is updated first; otherwise takes the turn.
+/// If another pull request of the base is updated first, returns which one and until when to wait; otherwise takes the
+/// turn.
 pub(crate) async fn take_turn(
     cx: &SweepContext<'_, impl Store, impl Publisher>,
     queues: &UpdateQueues,
     record: &PullRequest,
-) -> Result<Option<Deferral>, StoreError> {
+) -> Result<Option<(String, Timestamp)>, StoreError> {
     let base = &record.base_branch;
     // The lock is held while the queue is read, so that a sweep reads it once.
     let mut queues = queues.lock().await;
@@ -65,7 +64,7 @@ pub(crate) async fn take_turn(
     queue.waiting = queue.waiting.saturating_add(1);
     let until = saturating_after(cx.now(), QUEUE_RETRY_AFTER.saturating_mul(queue.waiting.min(MAX_QUEUE_STEPS)));
     let why = format!("{other} is updated with `{base}` first");
-    Ok(Some(Deferral { skip: SkipReason::Turn, why, until: Some(until) }))
+    Ok(Some((why, until)))
 }
 
 /// The pull requests of a base branch that were updated and are about to be merged.

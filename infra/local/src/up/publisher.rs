@@ -73,7 +73,7 @@ impl LocalPublisher {
 
     /// Appends the mail to the file. It counts as sent once it is synced to disk.
     fn mail(&self, id: &str, notice: &Notice) -> std::io::Result<()> {
-        let (at, Notice { subject, body }) = (self.clock.now(), notice);
+        let (at, Notice { subject, body, .. }) = (self.clock.now(), notice);
         let mut file = OpenOptions::new().create(true).append(true).open(&self.mails)?;
         file.write_all(format!("Date: {at}\nMessage-ID: <{id}>\nSubject: {subject}\n\n{body}\n\n").as_bytes())?;
         file.sync_data()?;

@@ -95,6 +95,7 @@ fn create_record(
         replaced_by: None,
         verify_reason: None,
         not_before: None,
+        put_off: None,
         dropped: None,
         refused: None,
         abandoning: None,

@@ -168,7 +168,7 @@ pub fn decide(policy: &Policy, record: Option<PullRequest>, fact: &Fact, now: Ti
         FactKind::Approval { head, approval } => reports::approval(builder, head, approval),
         FactKind::Merge { head, report } => reports::merge(builder, head, report),
         FactKind::Verified(snapshot) => verify::verified(builder, snapshot),
-        FactKind::Skipped { why, until } => verify::skipped(builder, why, *until),
+        FactKind::Skipped { why, until, gate } => verify::skipped(builder, why, *until, *gate),
         FactKind::Linked(link) => lifecycle::linked(builder, *link),
         FactKind::PostMergeVerified { watched_minutes } => lifecycle::post_merge_verified(builder, *watched_minutes),
         FactKind::Diagnosed(diagnosed) => remediation::diagnosed(builder, diagnosed),

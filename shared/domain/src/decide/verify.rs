@@ -4,6 +4,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::admission::GateEpoch;
 use crate::decide::{Decision, DecisionBuilder, FactOutcome, lifecycle, no_change};
 use crate::event::{EventKind, EventPayload};
 use crate::policy::BehindRule;
@@ -36,6 +37,7 @@ pub(super) fn verified(mut builder: DecisionBuilder<'_>, snapshot: &Snapshot) ->
             builder.record.verified_at = Some(builder.now);
             builder.record.verify_reason = None;
             builder.record.not_before = None;
+            builder.record.put_off = None;
             builder.record.skips = 0;
             let moved = builder.record.head_sha != head_was;
             correct(builder, moved, noted, &snapshot.live)
@@ -163,7 +165,13 @@ fn drift(mut builder: DecisionBuilder<'_>, implied: ImpliedState, moved: bool) -
 
 /// GitHub could not be read, or the sweep may not act now: the pull request is due again after a growing backoff, or at
 /// `until` if the time is known (R-SWEEP-4).
-pub(super) fn skipped(mut builder: DecisionBuilder<'_>, why: &str, until: Option<Timestamp>) -> Decision {
+pub(super) fn skipped(
+    mut builder: DecisionBuilder<'_>,
+    why: &str,
+    until: Option<Timestamp>,
+    gate: Option<GateEpoch>,
+) -> Decision {
+    builder.record.put_off = gate;
     if let Some(until) = until {
         builder.record.not_before = Some(until.max(builder.now));
         return builder.finish(FactOutcome::Applied, format!("skipped: {why}"));

@@ -107,8 +107,8 @@ fn check_run_is_not_updated_for_changed_times() {
     for (n, what) in [
         // These facts change only the due date.
         FactKind::Verified(Box::new(scenario.github())),
-        FactKind::Skipped { why: "GitHub is slow".to_owned(), until: None },
-        FactKind::Skipped { why: "the breaker is open".to_owned(), until: Some(start() + minutes(600)) },
+        FactKind::Skipped { why: "GitHub is slow".to_owned(), until: None, gate: None },
+        FactKind::Skipped { why: "the breaker is open".to_owned(), until: Some(start() + minutes(600)), gate: None },
         FactKind::BaseMoved { base: "main".to_owned() },
     ]
     .into_iter()

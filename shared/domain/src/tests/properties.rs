@@ -290,7 +290,7 @@ impl RandomStep {
             Self::Close => Some(FactKind::Closed { by: None, why: None }),
             Self::Merge => Some(FactKind::Merged { by: None, by_automerge_bot: false }),
             Self::Base => Some(FactKind::BaseMoved { base: "main".into() }),
-            Self::Skip => Some(FactKind::Skipped { why: "502".into(), until: None }),
+            Self::Skip => Some(FactKind::Skipped { why: "502".into(), until: None, gate: None }),
             Self::Push(..) | Self::Reopen | Self::Sweep(..) | Self::News(_) | Self::Command(_) => None,
         }
     }

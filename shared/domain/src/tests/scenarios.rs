@@ -665,7 +665,7 @@ fn skipped_visit_is_repeated_with_growing_backoff() {
     let mut scenario = PrScenario::at(State::ChecksRunning);
     scenario.advance_minutes(100);
     for (n, secs) in [(1, 30), (2, 60), (3, 120)] {
-        scenario.apply(FactKind::Skipped { why: "GitHub answered 502".into(), until: None });
+        scenario.apply(FactKind::Skipped { why: "GitHub answered 502".into(), until: None, gate: None });
         assert_eq!(scenario.record().skips, n);
         assert_eq!(scenario.record().due_at, Some(scenario.now + jiff::SignedDuration::from_secs(secs)));
         assert!(scenario.last().events.is_empty());
@@ -682,9 +682,9 @@ fn skipped_visit_is_repeated_with_growing_backoff() {
     assert_eq!((full.outcome(), full.record().skips), (FactOutcome::Applied, 0));
     // A skip with a known time is not counted as a failure.
     let until = full.now + minutes(7);
-    full.apply(FactKind::Skipped { why: "the breaker is open".into(), until: Some(until) });
+    full.apply(FactKind::Skipped { why: "the breaker is open".into(), until: Some(until), gate: None });
     assert_eq!((full.record().not_before, full.record().skips), (Some(until), 0));
-    full.apply(FactKind::Skipped { why: "the breaker is open".into(), until: Some(full.now - minutes(7)) });
+    full.apply(FactKind::Skipped { why: "the breaker is open".into(), until: Some(full.now - minutes(7)), gate: None });
     assert_eq!(full.record().not_before, Some(full.now));
 }
 

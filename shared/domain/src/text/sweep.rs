@@ -1,11 +1,13 @@
 //! Texts of sweeps: the history lines of an escalation mail, the digest of several escalations, the circuit breaker mail,
 //! and the observe-mode report.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use jiff::Timestamp;
 
-use super::{MAX_BODY, Notice, duration, subject, time};
+use super::{EscalationSummary, MAX_BODY, Notice, duration, subject, time};
 use crate::event::{Event, truncate};
 use crate::id::RunId;
 use crate::run::{Run, RunKind};
@@ -44,27 +46,74 @@ pub fn too_many_requests(whose: &str, limit: u32) -> String {
     format!("daily limit reached: {limit} requests for {whose}; this one is left to the scheduled sweep")
 }
 
-/// One mail instead of many: the cause of each escalation, without its history.
+/// Longest body of a digest, in characters. SNS takes 256 KB.
+const MAX_DIGEST: usize = 100_000;
+/// Newest events of each pull request in a digest.
+const DIGEST_EVENTS: usize = 8;
+
+/// One mail instead of many, grouped by cause: for each pull request its link, vulnerability, cause, remedies and newest
+/// events. If the mail becomes too long, the last ones are listed with link and vulnerability only.
 pub fn digest(notices: &[&Notice]) -> Notice {
     let count = notices.len();
+    let mut groups: BTreeMap<&str, Vec<&EscalationSummary>> = BTreeMap::new();
+    for summary in notices.iter().filter_map(|notice| notice.escalation.as_deref()) {
+        groups.entry(summary.rule.as_str()).or_default().push(summary);
+    }
+    let mut groups: Vec<(&str, Vec<&EscalationSummary>)> = groups.into_iter().collect();
+    groups.sort_by_key(|(_, members)| Reverse(members.len()));
     let mut body = format!("{count} pull requests need a person. So many at once often share one cause.\n\n");
-    for notice in notices {
-        // The first two paragraphs of an escalation mail name the pull request and the cause.
-        let paragraphs: Vec<&str> = notice.body.split("\n\n").take(2).collect();
+    for (rule, members) in &groups {
         // Writing to a string cannot fail.
-        let _ = writeln!(body, "{}\n", truncate(&paragraphs.join("\n"), MAX_BODY / 40));
+        let _ =
+            writeln!(body, "{rule}: {}", if members.len() == 1 { "one".to_owned() } else { members.len().to_string() });
     }
     body.push_str(
-        "What you can do\n\
+        "\nWhat you can do\n\
          \x20 - First look for a common cause: Jenkins, a policy, the base branch.\n\
-         \x20 - Comment /explain on one of them to see the diagnosis, or /resume to let Suture try again.\n\
+         \x20 - Comment /explain on one of them to see the whole diagnosis, or /resume to let Suture try again.\n\
          \x20 - Or push a fix, merge or close each yourself.\n\
          Until then Suture takes no action on them.\n",
     );
-    Notice {
-        subject: subject(&format!("Suture: {count} pull requests need a person")),
-        body: truncate(&body, MAX_BODY),
+    let mut length = body.chars().count();
+    for (rule, members) in groups {
+        let heading = format!("\n== {rule} ==\n");
+        length += heading.chars().count();
+        body.push_str(&heading);
+        for summary in members {
+            let whole = digest_entry(summary);
+            let size = whole.chars().count();
+            let entry = if length + size <= MAX_DIGEST { whole } else { short_entry(summary) };
+            length += entry.chars().count();
+            body.push_str(&entry);
+        }
     }
+    let others = notices.iter().filter(|notice| notice.escalation.is_none());
+    for notice in others {
+        let _ = write!(body, "\n== {} ==\n{}\n", notice.subject, truncate(&notice.body, MAX_BODY));
+    }
+    let headline = format!("Suture: {count} pull requests need a person");
+    Notice::new(subject(&headline), truncate(&body, MAX_DIGEST))
+}
+
+fn digest_entry(summary: &EscalationSummary) -> String {
+    let mut entry = short_entry(summary);
+    let _ = writeln!(entry, "  {}", summary.position);
+    let newest = summary.events.len().saturating_sub(DIGEST_EVENTS);
+    let parts = [("What is wrong", &summary.cause[..]), ("What Suture tried", &summary.remedies[..])];
+    for (title, lines) in parts.into_iter().chain([("What happened last", &summary.events[newest..])]) {
+        let _ = writeln!(entry, "  {title}");
+        for line in lines {
+            let _ = writeln!(entry, "    - {line}");
+        }
+        if lines.is_empty() {
+            entry.push_str("    - nothing\n");
+        }
+    }
+    entry
+}
+
+fn short_entry(summary: &EscalationSummary) -> String {
+    format!("\n{}: {}\n  {}\n", summary.pr, summary.vulnerability, summary.link)
 }
 
 /// The mail when the circuit breaker trips; its first line is required by R-BREAKER-3.
@@ -83,7 +132,7 @@ pub fn breaker_tripped(failure_rate_percent: u32, since: Timestamp, cooldown_unt
         time(cooldown_until),
     );
     let headline = format!("Suture: circuit breaker tripped, {failure_rate_percent}% failure rate");
-    Notice { subject: subject(&headline), body }
+    Notice::new(subject(&headline), body)
 }
 
 /// The observe-mode report: what Suture would have done.
@@ -95,7 +144,7 @@ pub fn observe_report(remedied: usize, escalated: usize, since: Timestamp) -> St
 mod tests {
     use super::*;
     use crate::event::{Actor, EventKind, EventPayload};
-    use crate::id::{EventId, RunId};
+    use crate::id::{EventId, PrId, RunId};
     use crate::run::{Initiator, RunState, RunTrigger, TransitionContext};
     use crate::state::{State, Strategy};
     use crate::tests::fixture::{minutes, pr, sha, start};
@@ -136,20 +185,38 @@ mod tests {
     }
 
     #[test]
-    fn digest_lists_each_cause_within_the_size_limit() {
-        let one = |n: u32| Notice {
-            subject: format!("Suture: #{n} needs a person"),
-            body: format!(
-                "acme/app#{n} needs a person.\nhttps://github.com/acme/app/pull/{n}\n\nWhat is wrong\n  It hangs.\n\nWhat happened\n  - much"
-            ),
+    fn digest_left_out_vulnerability_history_and_attempts() {
+        let one = |n: u64, rule: &str| Notice {
+            escalation: Some(Box::new(EscalationSummary {
+                pr: PrId::new("acme/app".parse().unwrap(), n),
+                link: format!("https://github.com/acme/app/pull/{n}"),
+                rule: rule.to_owned(),
+                cause: vec!["The build fails.".to_owned()],
+                vulnerability: format!("CVE-2026-{n:04}"),
+                position: "CHECKS_FAILED since 2026-03-02 09:00 UTC".to_owned(),
+                remedies: vec![format!("rebuild {n}: failed")],
+                events: (0..20).map(|event| format!("event {event} of {n}")).collect(),
+            })),
+            ..Notice::new(format!("Suture: #{n} needs a person"), "the mail of one".to_owned())
         };
-        let notices: Vec<Notice> = (1..=400).map(one).collect();
+        let rules = ["MERGE CONFLICT DETECTED", "CHECKS FAILED - PERSISTENT"];
+        let notices: Vec<Notice> = (1..=400).map(|n| one(n, rules[usize::from(n % 3 > 0)])).collect();
         let few = digest(&notices[..6].iter().collect::<Vec<_>>());
         assert_eq!(few.subject, "Suture: 6 pull requests need a person");
-        assert_eq!(few.body.matches("It hangs.").count(), 6);
-        assert!(few.body.contains("https://github.com/acme/app/pull/6") && !few.body.contains("much"));
+        for n in 1..=6 {
+            for text in [format!("/pull/{n}\n"), format!("CVE-2026-{n:04}"), format!("rebuild {n}: failed")] {
+                assert!(few.body.contains(&text), "{text}: {}", few.body);
+            }
+            assert!(
+                few.body.contains(&format!("event 19 of {n}\n")) && !few.body.contains(&format!("event 0 of {n}\n"))
+            );
+        }
+        assert!(few.body.contains("CHECKS FAILED - PERSISTENT: 4\nMERGE CONFLICT DETECTED: 2\n"), "{}", few.body);
+        let heading = |rule: &str| few.body.find(&format!("== {rule} ==")).unwrap();
+        assert!(heading("CHECKS FAILED - PERSISTENT") < heading("MERGE CONFLICT DETECTED"), "the largest group first");
         let many = digest(&notices.iter().collect::<Vec<_>>());
-        assert!(many.body.chars().count() <= MAX_BODY && many.subject.is_ascii());
+        assert!(many.body.chars().count() <= MAX_DIGEST && many.subject.is_ascii());
+        assert!((1..=400).all(|n| many.body.contains(&format!("CVE-2026-{n:04}"))), "none is left out");
     }
 
     #[test]

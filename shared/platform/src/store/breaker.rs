@@ -27,9 +27,12 @@ pub enum RemedyOutcome {
     Failed,
 }
 
-fn key() -> Key {
+pub(super) fn key() -> Key {
     Key::state("BREAKER")
 }
+
+/// Separates the run from the time of its outcome; run ids never contain it.
+const TIME_SEPARATOR: char = '@';
 
 fn minute_key(minute: Timestamp) -> Key {
     Key::state(format!("BREAKER#{}", schema::sort_time(minute)))
@@ -41,7 +44,22 @@ pub async fn load<S: Store>(store: &S, now: Timestamp) -> Result<Breaker, StoreE
     Ok(known.map(|known| known.value).unwrap_or_default().as_of(now))
 }
 
-/// Counts a remedy's outcome. Idempotent per run.
+/// Counts a remedy's outcome, and trips the breaker at once if too many have failed.
+pub async fn report_outcome<S: Store>(
+    store: &S,
+    run: &RunId,
+    ended: RemedyOutcome,
+    settings: &BreakerSettings,
+    now: Timestamp,
+) -> Result<Option<Tripped>, StoreError> {
+    count_outcome(store, run, ended, now).await?;
+    match ended {
+        RemedyOutcome::Succeeded => Ok(None),
+        RemedyOutcome::Failed => evaluate(store, settings, now).await,
+    }
+}
+
+/// Counts a remedy's outcome, once per run.
 pub async fn count_outcome<S: Store>(
     store: &S,
     run: &RunId,
@@ -55,7 +73,7 @@ pub async fn count_outcome<S: Store>(
     let minute = minute_of(now);
     let until = saturating_after(minute, RETENTION);
     let change = RowUpdate {
-        insert: BTreeMap::from([(set.to_owned(), BTreeSet::from([run.as_str().to_owned()]))]),
+        insert: BTreeMap::from([(set.to_owned(), BTreeSet::from([format!("{run}{TIME_SEPARATOR}{now}")]))]),
         set: BTreeMap::from([(TTL.to_owned(), number(until.as_second()))]),
         ..RowUpdate::default()
     };
@@ -73,13 +91,17 @@ pub async fn minutes<S: Store>(
     let found = store.get_many(&keys, now).await?;
     let minute = |at: Timestamp| {
         let (_, item) = found.iter().find(|(key, _)| *key == minute_key(at))?;
-        Some(OutcomeMinute { at, succeeded: ids(item, "succeeded"), failed: ids(item, "failed") })
+        Some(OutcomeMinute { at, succeeded: outcomes(item, "succeeded", at), failed: outcomes(item, "failed", at) })
     };
     Ok(counted.into_iter().filter_map(minute).collect())
 }
 
-fn ids(item: &Item, attribute: &str) -> BTreeSet<RunId> {
-    set_of(item, attribute).map(RunId::new).collect()
+fn outcomes(item: &Item, attribute: &str, minute: Timestamp) -> BTreeMap<RunId, Timestamp> {
+    let outcome = |member: &str| match member.rsplit_once(TIME_SEPARATOR) {
+        Some((run, at)) => (RunId::new(run), at.parse().unwrap_or(minute)),
+        None => (RunId::new(member), minute),
+    };
+    set_of(item, attribute).map(outcome).collect()
 }
 
 /// Trips the breaker if too many remedies failed. Of concurrent callers only one gets the result.

@@ -39,6 +39,12 @@ pub(super) fn expires_at(item: &Item) -> Timestamp {
     number_of(item, TTL).and_then(|second| Timestamp::from_second(second).ok()).unwrap_or(Timestamp::MIN)
 }
 
+fn held_by_other(lease: Option<Item>) -> LeaseResult {
+    let lease = lease.unwrap_or_default();
+    let by = text_of(&lease, HOLDER).unwrap_or("unknown").to_owned();
+    LeaseResult::HeldByOther { by, until: expires_at(&lease) }
+}
+
 pub(super) async fn acquire_key<S: Store>(
     store: &S,
     key: Key,
@@ -50,9 +56,7 @@ pub(super) async fn acquire_key<S: Store>(
     match store.write(vec![write], now).await {
         Ok(()) => Ok(LeaseResult::Held),
         Err(StoreError::ConditionFailed(mut refused)) => {
-            let found = refused.pop().flatten().and_then(|ConditionFailed { found }| found).unwrap_or_default();
-            let by = text_of(&found, HOLDER).unwrap_or("unknown").to_owned();
-            Ok(LeaseResult::HeldByOther { by, until: expires_at(&found) })
+            Ok(held_by_other(refused.pop().flatten().and_then(|ConditionFailed { found }| found)))
         }
         Err(error) => Err(error),
     }
@@ -74,6 +78,31 @@ pub async fn acquire<S: Store>(
     now: Timestamp,
 ) -> Result<LeaseResult, StoreError> {
     acquire_key(store, lease_key(name), holder, until, now).await
+}
+
+/// Acquires a lease together with another write. Returns `None`, and writes nothing, if only the condition of the other write failed.
+pub async fn acquire_with<S: Store>(
+    store: &S,
+    name: &str,
+    holder: &str,
+    until: Timestamp,
+    other: RowWrite,
+    now: Timestamp,
+) -> Result<Option<LeaseResult>, StoreError> {
+    let (key, only_if) = (lease_key(name), Condition::FreeFor(holder.to_owned()));
+    let lease = RowWrite::Put { key, item: lease_item(holder, until), only_if };
+    match store.write(vec![lease, other], now).await {
+        Ok(()) => Ok(Some(LeaseResult::Held)),
+        Err(StoreError::ConditionFailed(refused)) => {
+            Ok(refused.into_iter().next().flatten().map(|refused| held_by_other(refused.found)))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The write that releases a lease, to be combined with other writes. Its condition fails if the lease has another holder.
+pub fn release_write(name: &str, holder: &str) -> RowWrite {
+    RowWrite::Delete { key: lease_key(name), only_if: Condition::HeldBy(holder.to_owned()) }
 }
 
 /// Releases a lease; a lease of another holder stays.

@@ -1,22 +1,29 @@
 //! Times before which something must not be done, shared by all processes: rate limits, and intervals between repeated work.
 
 use jiff::Timestamp;
-use serde_dynamo::AttributeValue;
+use serde_dynamo::{AttributeValue, Item};
 
 use super::lease::lease_item;
 use super::{Condition, Key, RowWrite, Store, StoreError, text_of};
 
 const NOT_BEFORE: &str = "not_before";
 
-fn key(name: &str) -> Key {
+pub fn key(name: &str) -> Key {
     Key::state(format!("LIMIT#{name}"))
 }
 
 /// The stored time, if it is still to come.
 pub async fn load<S: Store>(store: &S, name: &str, now: Timestamp) -> Result<Option<Timestamp>, StoreError> {
-    let row = store.get(&key(name), now).await?;
-    let until = row.as_ref().and_then(|item| text_of(item, NOT_BEFORE)).and_then(|until| until.parse().ok());
-    Ok(until.filter(|until| *until > now))
+    Ok(store.get(&key(name), now).await?.and_then(|item| time_of(&item, now)))
+}
+
+/// The same from rows that were loaded together with others.
+pub fn read(rows: &[(Key, Item)], name: &str, now: Timestamp) -> Option<Timestamp> {
+    rows.iter().find(|(row, _)| *row == key(name)).and_then(|(_, item)| time_of(item, now))
+}
+
+fn time_of(item: &Item, now: Timestamp) -> Option<Timestamp> {
+    text_of(item, NOT_BEFORE).and_then(|until| until.parse().ok()).filter(|until| *until > now)
 }
 
 /// Stores a time. An earlier time does not replace a later one.

@@ -12,11 +12,11 @@ use super::{Condition, HOLDER, Key, RowWrite, Store, StoreError, TTL, VERSION, n
 const UNPAUSED_FOR: SignedDuration = SignedDuration::from_hours(25);
 const REQUESTED_AT: &str = "requested_at";
 
-fn key() -> Key {
+pub(super) fn key() -> Key {
     Key::state("PAUSE")
 }
 
-fn holder_of(row: &Item) -> Option<String> {
+pub(super) fn holder_of(row: &Item) -> Option<String> {
     text_of(row, HOLDER).map(str::to_owned)
 }
 

@@ -30,7 +30,7 @@ pub struct ListPage<T> {
 /// Due items, longest due first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DueItems {
-    /// At most the requested number per shard.
+    /// Of pull requests that are not urgent at most the requested number per partition.
     pub entries: Vec<DueEntry>,
     pub more: bool,
 }
@@ -94,12 +94,17 @@ async fn read_part<S: Store, T: Send>(
     }
 }
 
-/// Items due now. The cost depends on the number of due items, not on the number of open pull requests.
-pub async fn due<S: Store>(store: &S, most: u32, now: Timestamp) -> Result<DueItems, StoreError> {
-    let shard =
-        |shard| Query { up_to: Some(schema::sort_time(now)), ..all_of(QuerySource::Index(Index::Due), shard, most) };
+/// Items due by `until`: all effects, runs, requests and urgent pull requests, and of the other pull requests at most `most` per
+/// partition. The cost depends on the number of due items, not on the number of open pull requests.
+pub async fn due<S: Store>(store: &S, most: u32, until: Timestamp, now: Timestamp) -> Result<DueItems, StoreError> {
+    let part = |(partition, limit)| Query {
+        up_to: Some(schema::sort_time(until)),
+        ..all_of(QuerySource::Index(Index::Due), partition, limit)
+    };
+    let urgent = (schema::DUE_URGENT.to_owned(), u32::MAX);
+    let parts = schema::due_shards().map(|shard| (shard, most)).into_iter().chain([urgent]).map(part);
     let entry = |key: &Key, item: Item| schema::due_entry(key, &item);
-    let (mut entries, whole) = read_parts(store, schema::due_shards().map(shard), entry, now).await?;
+    let (mut entries, whole) = read_parts(store, parts, entry, now).await?;
     entries.sort_by(|one, other| (one.due_at, &one.subject).cmp(&(other.due_at, &other.subject)));
     Ok(DueItems { entries, more: !whole })
 }

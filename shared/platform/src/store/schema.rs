@@ -25,8 +25,11 @@ use crate::store::{
     Condition, Index, Key, RowUpdate, RowWrite, StoreError, TTL, VERSION, number, number_of, set_of, text_of,
 };
 
-/// Partitions of the `due` index. A sweep reads all of them concurrently.
-pub const DUE_SHARDS: u64 = 4;
+/// The partition of the `due` index that a sweep always reads whole: effects, runs, requests and pull requests of priority P0. However
+/// many other pull requests are overdue, none of these waits behind them.
+pub const DUE_URGENT: &str = "due-urgent";
+/// Partitions of the `due` index for all other pull requests.
+const DUE_SHARDS: u64 = 3;
 /// Effects still in the outbox after this time are due for the sweep.
 const PUBLISH_GRACE: SignedDuration = SignedDuration::from_mins(1);
 /// Retention of a former head's row, so that webhooks about it are answered `superseded`. As long as the default retention of the event
@@ -75,9 +78,14 @@ pub fn sort_time(at: Timestamp) -> String {
     format!("{at:.3}")
 }
 
-/// The partitions of the `due` index.
-pub fn due_shards() -> [String; 4] {
-    [0, 1, 2, 3].map(|shard| format!("due-{shard}"))
+/// All partitions of the `due` index.
+pub fn due_partitions() -> impl Iterator<Item = String> {
+    due_shards().into_iter().chain([DUE_URGENT.to_owned()])
+}
+
+/// The partitions of the `due` index that hold pull requests only.
+pub fn due_shards() -> [String; DUE_SHARDS as usize] {
+    [0, 1, 2].map(due_shard)
 }
 
 /// Partitions per day in the `by_day` index, to avoid a hot partition.
@@ -139,12 +147,23 @@ pub fn read_owned<T: DeserializeOwned>(key: &Key, mut item: Item) -> Result<T, S
     serde_dynamo::from_attribute_value(body).map_err(|error| corrupt(error.to_string()))
 }
 
-fn set_due(key: &Key, item: &mut Item, due_at: Option<Timestamp>) {
+fn set_due(item: &mut Item, partition: &str, due_at: Option<Timestamp>) {
     let Some(due_at) = due_at else { return };
-    let (_, partition, sort) = Index::Due.shape();
-    let shard = jitter_seed(&key.partition, 0) % DUE_SHARDS;
-    item.inner_mut().insert(partition.to_owned(), text(format!("due-{shard}")));
+    let (_, partition_name, sort) = Index::Due.shape();
+    item.inner_mut().insert(partition_name.to_owned(), text(partition));
     item.inner_mut().insert(sort.to_owned(), text(sort_time(due_at)));
+}
+
+/// The partition of a record in the `due` index.
+fn due_partition(record: &PullRequest) -> String {
+    match Priority::from_labels(&record.labels) {
+        Priority::P0 => DUE_URGENT.to_owned(),
+        Priority::P1 | Priority::P2 => due_shard(jitter_seed(&record.id.to_string(), 0) % DUE_SHARDS),
+    }
+}
+
+fn due_shard(shard: u64) -> String {
+    format!("due-pr-{shard}")
 }
 
 /// When an item is due, from its index entry.
@@ -270,7 +289,7 @@ pub fn record_row(record: &PullRequest) -> Result<Item, StoreError> {
     item.inner_mut().insert("since".to_owned(), text(sort_time(record.state_since)));
     item.inner_mut().insert("base".to_owned(), text(record.base_branch.as_str()));
     item.inner_mut().insert(VERSION.to_owned(), number(record.version));
-    set_due(&key, &mut item, record.due_at);
+    set_due(&mut item, &due_partition(record), record.due_at);
     set_ttl(&mut item, record.ttl);
     Ok(item)
 }
@@ -304,7 +323,7 @@ pub fn effects_of(event: &Event, hop_0: &Item) -> Vec<EffectId> {
 fn effect_row(effect: &Effect, now: Timestamp) -> Result<(Key, Item), StoreError> {
     let key = effect_key(&effect.id);
     let mut item = row(&key, effect)?;
-    set_due(&key, &mut item, Some(saturating_after(now, PUBLISH_GRACE)));
+    set_due(&mut item, DUE_URGENT, Some(saturating_after(now, PUBLISH_GRACE)));
     Ok((key, item))
 }
 
@@ -317,7 +336,7 @@ pub fn run_row(run: &Run, policy: &Policy) -> Result<(Key, Item), StoreError> {
     item.inner_mut().insert(partition.to_owned(), text(of));
     item.inner_mut().insert(sort.to_owned(), text(sort_time(run.created_at)));
     item.inner_mut().insert(VERSION.to_owned(), number(run.version));
-    set_due(&key, &mut item, run.due_at());
+    set_due(&mut item, DUE_URGENT, run.due_at());
     let kept = SignedDuration::from_hours(24 * i64::from(policy.retention.runs_days));
     set_ttl(&mut item, run.completed_at.map(|at| saturating_after(at, kept)));
     Ok((key, item))
@@ -328,7 +347,7 @@ pub fn request_row(request: &ReconcileRequest, now: Timestamp) -> Result<(Key, I
     let key = request_key(&request.key());
     let mut item = row(&key, request)?;
     item.inner_mut().insert(VERSION.to_owned(), number(request.version));
-    set_due(&key, &mut item, request.due_at());
+    set_due(&mut item, DUE_URGENT, request.due_at());
     set_ttl(&mut item, request.ttl(now));
     Ok((key, item))
 }
