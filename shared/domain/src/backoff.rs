@@ -60,7 +60,9 @@ pub enum AttemptFailure {
     /// The content to send contains secrets.
     SecretsDetected,
     ScanFailed,
-    /// Rejected as invalid: validation failed, a merge conflict, no such pull request.
+    /// GitHub refused to merge the base into the head, because they conflict.
+    MergeConflict,
+    /// Rejected as invalid: validation failed, no such pull request.
     Invalid,
     /// Bad credentials or missing permission.
     Forbidden,
@@ -68,7 +70,7 @@ pub enum AttemptFailure {
 
 impl AttemptFailure {
     /// All failures, those that may be retried first.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Unreachable,
         Self::TimedOut,
         Self::Unavailable,
@@ -77,6 +79,7 @@ impl AttemptFailure {
         Self::Blocked,
         Self::SecretsDetected,
         Self::ScanFailed,
+        Self::MergeConflict,
         Self::Invalid,
         Self::Forbidden,
     ];
@@ -86,7 +89,12 @@ impl AttemptFailure {
     pub fn may_retry(self) -> bool {
         match self {
             Self::Unreachable | Self::TimedOut | Self::Unavailable | Self::Throttled | Self::Contended => true,
-            Self::Blocked | Self::SecretsDetected | Self::ScanFailed | Self::Invalid | Self::Forbidden => false,
+            Self::Blocked
+            | Self::SecretsDetected
+            | Self::ScanFailed
+            | Self::MergeConflict
+            | Self::Invalid
+            | Self::Forbidden => false,
         }
     }
 }

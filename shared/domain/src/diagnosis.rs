@@ -218,19 +218,18 @@ impl DiagnosisInput<'_> {
 /// 0. GitHub has not computed yet whether the head can be merged. That neither shows nor excludes a conflict (R-DIAG-3), so no
 ///    other rule is applied.
 fn mergeability_unknown(case: &DiagnosisInput<'_>) -> Option<RuleFinding> {
-    let unknown = case.live?.mergeable == Mergeability::Unknown;
+    let unknown = case.live?.mergeable == Mergeability::Unknown && !case.record.has_conflict(case.live);
     unknown.then(|| RuleFinding::new(Classification::NoAction, "GitHub has not computed mergeability yet"))
 }
 
-/// 1. GitHub reports merge conflicts on the pull request.
+/// 1. GitHub reports merge conflicts on the pull request, or refused a branch update because of one (R-DIAG-23).
 fn merge_conflict(case: &DiagnosisInput<'_>) -> Option<RuleFinding> {
-    match case.live?.mergeable {
-        Mergeability::Conflicting => Some(RuleFinding::new(
-            Classification::CloseAndReopen,
-            format!("GitHub reports merge conflicts with `{}`", case.record.base_branch),
-        )),
-        Mergeability::Clean | Mergeability::Unknown => None,
-    }
+    let evidence = match case.record.base_conflict {
+        Some(_) => "GitHub refused to merge the base: conflict".to_owned(),
+        None => format!("GitHub reports merge conflicts with `{}`", case.record.base_branch),
+    };
+    let conflict = case.record.has_conflict(case.live);
+    conflict.then(|| RuleFinding::new(Classification::CloseAndReopen, evidence))
 }
 
 /// 2. The head is behind its base, without conflicts. Applies only if the base requires up-to-date heads (R-DIAG-5).

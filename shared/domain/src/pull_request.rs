@@ -13,6 +13,7 @@ use crate::id::{PrId, RunId, Sha};
 use crate::policy::Policy;
 use crate::priority::{self, Priority, SizeTier};
 use crate::signals::{ImpliedState, Signals};
+use crate::snapshot::{LiveStatus, Mergeability};
 use crate::state::{State, Strategy, Substatus};
 use crate::time::saturating_after;
 
@@ -116,6 +117,9 @@ pub struct PullRequest {
     /// A strategy that its target refused permanently: it is not tried again in this state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<PermanentRefusal>,
+    /// GitHub refused to merge the base into this head. A new head or another base clears it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base_conflict: Option<BaseConflict>,
     /// The run of a person's `/cancel`, which closes the pull request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub abandoning: Option<RunId>,
@@ -216,6 +220,15 @@ pub struct PermanentRefusal {
     pub why: String,
 }
 
+/// A conflict between head and base that a branch update found. GitHub's own mergeability may be older than that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BaseConflict {
+    pub at: Timestamp,
+    /// When the base got new commits after that, which may resolve it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base_moved_at: Option<Timestamp>,
+}
+
 /// Why automation stopped, and in which state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockedDetails {
@@ -292,8 +305,20 @@ impl PullRequest {
         priority::score(Priority::from_labels(&self.labels), self.created_at, now, self.size.map(SizeTier::of))
     }
 
+    /// Whether head and base conflict: GitHub reports it, or a branch update found it.
+    pub fn has_conflict(&self, live: Option<&LiveStatus>) -> bool {
+        self.base_conflict.is_some() || live.is_some_and(|live| live.mergeable == Mergeability::Conflicting)
+    }
+
+    /// The conflict that a branch update found and that no remedy was claimed for yet.
+    fn new_conflict(&self) -> Option<BaseConflict> {
+        self.base_conflict
+            .filter(|found| self.active_run.is_none() && self.last_remediation_at.is_none_or(|at| at <= found.at))
+    }
+
     /// When it has been in its state for too long (R-STALE-1, R-STALE-2). After a remedy it gets the threshold again
-    /// plus the backoff, and at least the cooldown. `None` if it is terminal or escalated.
+    /// plus the backoff, and at least the cooldown. A conflict does not wait: time does not resolve it (R-DIAG-23).
+    /// `None` if it is terminal or escalated.
     pub fn stale_at(&self, policy: &Policy) -> Option<Timestamp> {
         let threshold = policy.threshold(self.state)?;
         // The first drop has no backoff, because its cause may be gone already.
@@ -301,6 +326,9 @@ impl PullRequest {
             .dropped
             .as_ref()
             .map(|drops| saturating_after(drops.at, visit_backoff(policy).delay(drops.count.saturating_sub(1))));
+        if let Some(found) = self.new_conflict() {
+            return Some(by_drops.map_or(found.at, |at| at.max(found.at)));
+        }
         let by_state = saturating_after(self.state_since, threshold);
         let by_state = by_drops.map_or(by_state, |at| at.max(by_state));
         let Some(remedied_at) = self.last_remediation_at else { return Some(by_state) };
@@ -349,6 +377,7 @@ impl PullRequest {
         self.add_past_head(old);
         self.signals = early.map_or_else(Signals::default, |early| early.signals);
         self.head_at = at;
+        self.base_conflict = None;
         self.last_requested.clear();
     }
 

@@ -97,6 +97,7 @@ fn create_record(
         not_before: None,
         dropped: None,
         refused: None,
+        base_conflict: None,
         abandoning: None,
         reopened_at: None,
         skips: 0,
@@ -169,6 +170,7 @@ pub(super) fn apply_details(
         changes.push(format!("base: {} → {}", record.base_branch, described.base_branch));
         record.base_branch.clone_from(&described.base_branch);
         record.required_checks = Vec::new();
+        record.base_conflict = None;
         record.request_verification("the base branch changed", builder.now);
     }
     if described.vulnerability_id.is_some() && record.vulnerability_id != described.vulnerability_id {
@@ -281,6 +283,10 @@ pub(super) fn move_head(builder: &mut DecisionBuilder<'_>, head: &Sha, at: Times
 pub(super) fn base_moved(mut builder: DecisionBuilder<'_>, base: &str) -> Decision {
     if builder.record.base_branch != base {
         return no_change(FactOutcome::Ignored, format!("`{base}` is not the base of this pull request"));
+    }
+    let moved_at = builder.fact.occurred_at;
+    if let Some(conflict) = builder.record.base_conflict.as_mut().filter(|conflict| moved_at > conflict.at) {
+        conflict.base_moved_at = Some(moved_at);
     }
     builder.record.request_verification(format!("`{base}` has new commits"), builder.now);
     builder.log(EventKind::BaseMoved, None, EventPayload::default());
@@ -396,6 +402,7 @@ pub(super) fn reopened(mut builder: DecisionBuilder<'_>, described: &PullRequest
     builder.end_run(RunEnd::Cancelled, "the pull request was reopened");
     builder.record.lifetime_remedies = 0;
     builder.record.retry_counts.reset_all();
+    builder.record.base_conflict = None;
     let at_or_now = builder.fact_time();
     let payload = EventPayload { head: Some(described.head.clone()), ..EventPayload::default() };
     builder.log(EventKind::PrReopened, Some((from, State::Created)), payload);

@@ -3,6 +3,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::backoff::AttemptFailure;
 use crate::command::{Command, CommandMessage, CommandSource, MessageVersion};
 use crate::decide::{
     Decision, DecisionBuilder, EffectKind, FactOutcome, RunChange, VulnerabilityUpdate, no_change, verify,
@@ -13,7 +14,8 @@ use crate::id::{CommandId, RunId};
 use crate::insights;
 use crate::policy::Mode;
 use crate::pull_request::{
-    ActiveRun, BlockedDetails, BlockedUntil, DroppedRemedies, ObservedDecision, PermanentRefusal, PullRequest, seconds,
+    ActiveRun, BaseConflict, BlockedDetails, BlockedUntil, DroppedRemedies, ObservedDecision, PermanentRefusal,
+    PullRequest, seconds,
 };
 use crate::remedy;
 use crate::run::RunEnd;
@@ -259,6 +261,14 @@ pub(super) fn remedy_update(mut builder: DecisionBuilder<'_>, run: &RunId, updat
             let drops = builder.record.dropped.take().map_or(0, |drops| drops.count);
             ended(builder, &active, RunEnd::Dropped, &format!("dropped: {why}"), |record| {
                 record.dropped = Some(DroppedRemedies { count: drops.saturating_add(1), at: now });
+            })
+        }
+        RemedyUpdate::Failed { error, failure: AttemptFailure::MergeConflict } => {
+            let at = builder.now;
+            ended(builder, &active, RunEnd::Failed, &format!("failed: {error}"), |record| {
+                if record.head_sha == active.head_sha {
+                    record.base_conflict = Some(BaseConflict { at, base_moved_at: None });
+                }
             })
         }
         RemedyUpdate::Failed { error, failure } => {

@@ -37,6 +37,9 @@ pub(super) fn verified(mut builder: DecisionBuilder<'_>, snapshot: &Snapshot) ->
             builder.record.verify_reason = None;
             builder.record.not_before = None;
             builder.record.skips = 0;
+            if resolves_conflict(&builder, snapshot) {
+                builder.record.base_conflict = None;
+            }
             let moved = builder.record.head_sha != head_was;
             correct(builder, moved, noted, &snapshot.live)
         }
@@ -47,6 +50,13 @@ pub(super) fn verified(mut builder: DecisionBuilder<'_>, snapshot: &Snapshot) ->
 /// head is current whatever the times say.
 fn head_moved_since(builder: &DecisionBuilder<'_>, snapshot: &Snapshot) -> bool {
     builder.record.head_at > snapshot.read_at && builder.record.head_sha != snapshot.details.head
+}
+
+/// Whether the snapshot disproves the conflict that a branch update found. GitHub computes mergeability later than it
+/// refuses an update, so `Clean` counts only if the base moved in between.
+fn resolves_conflict(builder: &DecisionBuilder<'_>, snapshot: &Snapshot) -> bool {
+    let base_moved_at = builder.record.base_conflict.and_then(|conflict| conflict.base_moved_at);
+    snapshot.live.mergeable == Mergeability::Clean && base_moved_at.is_some_and(|at| snapshot.read_at > at)
 }
 
 /// GitHub says merged or closed, and no webhook reported it.
@@ -125,7 +135,8 @@ fn is_mergeable_again(builder: &DecisionBuilder<'_>, live: &LiveStatus) -> bool 
     let awaits_merge_status =
         builder.record.blocked.as_ref().is_some_and(|blocked| blocked.until == BlockedUntil::Mergeable);
     let lag_matters = live.strict || builder.policy.checks.behind == BehindRule::Always;
-    awaits_merge_status && live.mergeable == Mergeability::Clean && (!lag_matters || live.behind_by == Some(0))
+    let resolved = builder.record.base_conflict.is_none() && live.mergeable == Mergeability::Clean;
+    awaits_merge_status && resolved && (!lag_matters || live.behind_by == Some(0))
 }
 
 fn drift(mut builder: DecisionBuilder<'_>, implied: ImpliedState, moved: bool) -> Decision {

@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::command::{Command, CommandSource};
-use crate::decide::{Decision, FactOutcome, VulnerabilityUpdate, decide};
+use crate::decide::{Decision, FactOutcome, RunChange, VulnerabilityUpdate, decide};
 use crate::diagnosis::{Classification, Diagnosis, DiagnosisInput, classify};
 use crate::event::{
     Actor, CommandRequest, DiagnosisFact, Event, EventKind, Fact, FactKind, PullRequestDetails, RemedyUpdate,
@@ -11,6 +11,7 @@ use crate::event::{
 use crate::id::{EventId, PrId, RunId, Sha};
 use crate::policy::{Mode, Policies, Policy};
 use crate::pull_request::{PullRequest, Vulnerability};
+use crate::run::RunEnd;
 use crate::signals::{
     ApprovalReport, CheckFailure, CheckKind, CheckReport, CheckVerdict, MergeReport, PolicyReport, PolicyVerdict,
     RenewalMark, Signals,
@@ -330,6 +331,21 @@ impl PrScenario {
         };
         self.apply(FactKind::Diagnosed(Box::new(found)));
         Some(classification)
+    }
+
+    /// One visit of the sweep with this live status; everything else is as in the record.
+    pub(crate) fn sweep_with(&mut self, change: impl FnOnce(&mut LiveStatus)) -> Option<Classification> {
+        let mut github = self.github();
+        change(&mut github.live);
+        self.sweep(github)
+    }
+
+    /// The run that the last decision ended.
+    pub(crate) fn run_end(&self) -> Option<(RunEnd, &str)> {
+        self.last().runs.iter().find_map(|change| match change {
+            RunChange::Ended { end, outcome, .. } => Some((*end, outcome.as_str())),
+            RunChange::Open(_) | RunChange::Accepted { .. } => None,
+        })
     }
 
     /// An update of the active remedy by the Car Bridge.

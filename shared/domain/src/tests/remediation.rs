@@ -35,21 +35,6 @@ fn claimed(state: State) -> PrScenario {
     scenario
 }
 
-impl PrScenario {
-    fn sweep_with(&mut self, change: impl FnOnce(&mut LiveStatus)) -> Option<Classification> {
-        let mut github = self.github();
-        change(&mut github.live);
-        self.sweep(github)
-    }
-
-    fn run_end(&self) -> Option<(RunEnd, &str)> {
-        self.last().runs.iter().find_map(|change| match change {
-            RunChange::Ended { end, outcome, .. } => Some((*end, outcome.as_str())),
-            RunChange::Open(_) | RunChange::Accepted { .. } => None,
-        })
-    }
-}
-
 #[test]
 fn claim_has_run_budget_event_and_command() {
     let scenario = claimed(State::PolicyPassed);
