@@ -95,7 +95,7 @@ impl BudgetModel {
             self.counts.retain(|strategy, _| *strategy == Strategy::CloseAndReopen);
             self.lifetime = 0;
         }
-        if matches!(event.kind, EventKind::RemediationAccepted | EventKind::RemediationEnded) {
+        if event.kind == EventKind::RemediationAccepted || event.withdraws_assumption() {
             return;
         }
         let mut reached = vec![to];

@@ -85,6 +85,11 @@ pub fn drift(pr: &PrId, old: State, new: State) -> String {
     format!("State drift detected for PR #{}: table={old}, actual={new}", pr.number)
 }
 
+/// Suture assumed a state when it started a remedy, and the remedy was not proven.
+pub fn withdrawn(pr: &PrId, assumed: State, actual: State, strategy: Strategy) -> String {
+    format!("{}; {strategy} was not proven", drift(pr, assumed, actual))
+}
+
 /// What Suture does for a classification, to follow "Suture will …".
 pub fn action(classification: Classification) -> &'static str {
     match classification {

@@ -18,6 +18,7 @@ use crate::signals::Signals;
 use crate::state::{State, Strategy, Substatus};
 use crate::text;
 use crate::time::saturating_after;
+use crate::transition::TransitionTrigger;
 
 /// The first fact about a pull request. Each `pull_request` event has all details, so any of them can create the
 /// record, but only `opened` shows that no event was missed. Other facts are late, or about a pull request that Suture
@@ -239,10 +240,10 @@ pub(super) fn head_moved(
         return builder.finish(FactOutcome::Applied, "push by Suture, still NEEDS_INTERVENTION");
     }
     let at = builder.fact_time();
-    let to = State::ChecksRunning;
-    builder.enter(to, None, at);
+    let change = builder.enter(TransitionTrigger::BranchUpdated, None, at);
+    let to = builder.record.state;
     // Reports on the new head that arrived before the push are applied from here, hop by hop.
-    builder.log(EventKind::BranchUpdated, Some((from, to)), payload);
+    builder.log(EventKind::BranchUpdated, change, payload);
     if builder.record.implied(builder.policy).state != to {
         return builder
             .apply_signals(EventKind::CheckReported, EventPayload::text("reported before the push event arrived"));
@@ -308,8 +309,10 @@ pub(super) fn closed(mut builder: DecisionBuilder<'_>, by: Option<&str>, why: Op
     let text = if substatus.is_some() { "" } else { "out of band: not closed by Suture" };
     let payload = EventPayload { by: by.map(str::to_owned), ..EventPayload::text(text) };
     let from = builder.record.state;
-    builder.log(EventKind::PrClosed, Some((from, State::Closed)), payload);
-    enter_terminal(&mut builder, State::Closed, substatus, at);
+    let entered_at = builder.fact_time();
+    let change = builder.enter(TransitionTrigger::PrClosed, substatus, entered_at);
+    builder.log(EventKind::PrClosed, change, payload);
+    end_record(&mut builder, entered_at);
     builder.finish(FactOutcome::Applied, format!("PR_CLOSED: {from} → CLOSED"))
 }
 
@@ -319,10 +322,11 @@ pub(super) fn merged(mut builder: DecisionBuilder<'_>, by: Option<&str>, by_auto
     let expected = by_automerge_bot && matches!(from, State::Approved | State::Merging);
     let text = if expected { String::new() } else { format!("out of band: merged from {from}") };
     let payload = EventPayload { by: by.map(str::to_owned), ..EventPayload::text(&text) };
-    let at = builder.fact.occurred_at;
-    builder.log(kind, Some((from, State::Merged)), payload);
+    let at = builder.fact_time();
+    let change = builder.enter(TransitionTrigger::MergeConfirmed, None, at);
+    builder.log(kind, change, payload);
     end_run_by_merge(&mut builder, kind);
-    enter_terminal(&mut builder, State::Merged, None, at);
+    end_record(&mut builder, at);
     builder.finish(FactOutcome::Applied, format!("{kind}: {from} → MERGED"))
 }
 
@@ -339,15 +343,9 @@ pub(super) fn end_run_by_merge(builder: &mut DecisionBuilder<'_>, kind: EventKin
     }
 }
 
-/// Enters MERGED or CLOSED: the record has no due date any more, and a TTL.
-pub(super) fn enter_terminal(
-    builder: &mut DecisionBuilder<'_>,
-    state: State,
-    substatus: Option<Substatus>,
-    at: Timestamp,
-) {
-    let at = at.min(builder.now);
-    builder.enter(state, substatus, at);
+/// After MERGED or CLOSED was entered: the record has no due date any more, and a TTL.
+pub(super) fn end_record(builder: &mut DecisionBuilder<'_>, at: Timestamp) {
+    let (state, substatus) = (builder.record.state, builder.record.substatus);
     builder.record.retry_counts.reset_reached(state, substatus);
     builder.record.lifecycle_at = builder.record.lifecycle_at.max(at);
     builder.record.last_event_at = builder.record.last_event_at.max(at);
@@ -405,8 +403,8 @@ pub(super) fn reopened(mut builder: DecisionBuilder<'_>, described: &PullRequest
     builder.record.base_conflict = None;
     let at_or_now = builder.fact_time();
     let payload = EventPayload { head: Some(described.head.clone()), ..EventPayload::default() };
-    builder.log(EventKind::PrReopened, Some((from, State::Created)), payload);
-    builder.enter(State::Created, None, at_or_now);
+    let change = builder.enter(TransitionTrigger::PrReopened, None, at_or_now);
+    builder.log(EventKind::PrReopened, change, payload);
     builder.change_vulnerability(VulnerabilityUpdate::Opened);
     if described.head == builder.record.head_sha {
         builder.heads.push(HeadChange::Current(described.head.clone()));

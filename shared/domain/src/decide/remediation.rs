@@ -23,6 +23,7 @@ use crate::run::{Run, RunTrigger};
 use crate::state::{State, Strategy, Substatus};
 use crate::text;
 use crate::time::saturating_after;
+use crate::transition::{self, TransitionTrigger};
 
 /// How long a pull request waits for another open one of the same vulnerability before it escalates (R-REMEDY-8).
 const DUPLICATE_WAIT: SignedDuration = SignedDuration::from_hours(24);
@@ -214,9 +215,9 @@ fn escalate(mut builder: DecisionBuilder<'_>, found: &DiagnosisFact, reason: Str
         failure,
         ..EventPayload::text(&reason)
     };
-    builder.log(EventKind::EscalatedNeedsIntervention, Some((from, State::NeedsIntervention)), payload);
     let now = builder.now;
-    builder.enter(State::NeedsIntervention, substatus, now);
+    let change = builder.enter(TransitionTrigger::Escalated, substatus, now);
+    builder.log(EventKind::EscalatedNeedsIntervention, change, payload);
     // Green checks do not resolve a conflict or a branch that is behind: only GitHub's merge status does.
     let until =
         if matches!(diagnosis.rule.number, "1" | "2") { BlockedUntil::Mergeable } else { BlockedUntil::Progress };
@@ -323,9 +324,13 @@ fn accepted(mut builder: DecisionBuilder<'_>, active: &ActiveRun) -> Decision {
         builder.record.signals.mark_accepted(active.strategy);
         let implied = builder.record.implied(builder.policy);
         if Some(implied.state) == fixed.post_action && implied.state != from {
-            change = Some((from, implied.state));
             let now = builder.now;
-            builder.enter(implied.state, implied.substatus, now);
+            change = transition::by_remedy(from, implied.state)
+                .and_then(|trigger| builder.enter(trigger, implied.substatus, now));
+            if change.is_none() {
+                // The state changed since the claim: GitHub decides.
+                builder.record.request_verification(format!("{} was accepted in {from}", active.strategy), now);
+            }
         }
     }
     let deadline = saturating_after(builder.now, remedy::proof_timeout(active.strategy, builder.policy));
@@ -337,9 +342,8 @@ fn accepted(mut builder: DecisionBuilder<'_>, active: &ActiveRun) -> Decision {
     builder.finish(FactOutcome::Applied, format!("{} was accepted", active.strategy))
 }
 
-/// Ends a run that was not proven. If the record is in the post-action state that Suture assumed, it returns to the
-/// state its signals imply. This only withdraws Suture's own assumption, so the transition table does not apply, and
-/// staleness still counts from the same time.
+/// Ends a run that was not proven. If the record is in the post-action state that Suture assumed, the state is corrected
+/// to the one its signals imply; staleness still counts from the same time.
 fn ended(
     mut builder: DecisionBuilder<'_>,
     active: &ActiveRun,
@@ -351,13 +355,15 @@ fn ended(
     let from = builder.record.state;
     let assumed = active.accepted && Some(from) == remedy::of(active.strategy).post_action;
     let implied = builder.record.implied(builder.policy);
-    let change = (assumed && implied.state != from).then_some((from, implied.state));
-    if change.is_some() {
-        let progressed_at = builder.record.state_since;
-        builder.enter(implied.state, implied.substatus, progressed_at);
-    }
     let payload = EventPayload { run: Some(active.id.clone()), run_end: Some(end), ..EventPayload::text(why) };
-    builder.log(EventKind::RemediationEnded, change, payload);
+    builder.log(EventKind::RemediationEnded, None, payload);
+    if assumed && implied.state != from {
+        let text = text::withdrawn(&builder.record.id, from, implied.state, active.strategy);
+        let since = builder.record.state_since;
+        let change = builder.correct_state(implied.state, implied.substatus, since);
+        let payload = EventPayload { run: Some(active.id.clone()), ..EventPayload::text(&text) };
+        builder.log(EventKind::StateDriftCorrected, change, payload);
+    }
     if active.human {
         builder.command_result = Some(text::check_run::command_failed(active.strategy, why));
     }

@@ -74,11 +74,13 @@ fn correct_to_terminal(
         name: Some(missed.name().to_owned()),
         ..EventPayload::text(&format!("{drift}; missed: {missed}"))
     };
-    builder.log(EventKind::StateDriftCorrected, Some((from, to)), payload);
     builder.record.verified_at = Some(builder.now);
-    lifecycle::end_run_by_merge(&mut builder, missed);
     let substatus = builder.closing_substatus(to);
-    lifecycle::enter_terminal(&mut builder, to, substatus, at);
+    let at = at.min(builder.now);
+    let change = builder.correct_state(to, substatus, at);
+    builder.log(EventKind::StateDriftCorrected, change, payload);
+    lifecycle::end_run_by_merge(&mut builder, missed);
+    lifecycle::end_record(&mut builder, at);
     builder.finish(FactOutcome::Applied, drift)
 }
 
@@ -154,14 +156,14 @@ fn drift(mut builder: DecisionBuilder<'_>, implied: ImpliedState, moved: bool) -
         name: missed.last().map(|&name| name.to_owned()),
         ..EventPayload::text(&detail)
     };
-    builder.log(EventKind::StateDriftCorrected, Some((from, to)), payload);
     let since = builder
         .record
         .signals
         .since(to, builder.record.required(builder.policy))
         .unwrap_or(builder.record.head_at)
         .min(builder.now);
-    builder.enter(to, implied.substatus, since);
+    let change = builder.correct_state(to, implied.substatus, since);
+    builder.log(EventKind::StateDriftCorrected, change, payload);
     builder.record.last_event_at = builder.record.last_event_at.max(since);
     // Missed events count as real events: each state on the way resets the budgets it proves.
     for hop in &hops {

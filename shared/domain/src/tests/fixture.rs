@@ -19,6 +19,7 @@ use crate::signals::{
 use crate::snapshot::{LiveStatus, Mergeability, PullRequestState, Snapshot};
 use crate::state::{State, Substatus};
 use crate::text::EscalationHistory;
+use crate::transition::{TransitionTrigger, next};
 
 pub(crate) fn sha(letter: char) -> Sha {
     letter.to_string().repeat(40).parse().unwrap()
@@ -90,6 +91,21 @@ pub(crate) fn approved(at: Timestamp) -> ApprovalReport {
 
 pub(crate) fn merging(at: Timestamp) -> MergeReport {
     MergeReport { failed: false, at, text: String::new(), renewal: RenewalMark::None }
+}
+
+/// Every change of the state is logged, and is a transition of the table or a drift correction.
+fn assert_changes_are_in_the_table(before: Option<&PullRequest>, decision: &Decision) {
+    let mut state = before.map_or(State::Created, |record| record.state);
+    for event in &decision.events {
+        let Some((from, to)) = event.from.zip(event.to) else { continue };
+        assert_eq!(from, state, "{} does not start in the state of the record", event.kind);
+        let legal = TransitionTrigger::ALL.into_iter().any(|trigger| next(from, trigger) == Some(to));
+        assert!(legal || event.kind == EventKind::StateDriftCorrected, "{}: {from} → {to}", event.kind);
+        state = to;
+    }
+    if let Some(after) = &decision.record {
+        assert_eq!(after.state, state, "a change of the state was not logged: {}", decision.reason);
+    }
 }
 
 /// One pull request, its log, and the clock.
@@ -203,6 +219,7 @@ impl PrScenario {
         for (n, event) in decision.events.iter().enumerate() {
             assert_eq!(usize::from(event.hop), n, "hops are numbered from 0");
         }
+        assert_changes_are_in_the_table(before.as_ref(), &decision);
         self.log.extend(decision.events.iter().cloned());
         self.last = Some(decision);
     }
