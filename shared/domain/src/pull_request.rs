@@ -70,6 +70,10 @@ pub struct PullRequest {
     pub last_remediation_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remediation_action: Option<Strategy>,
+    /// The state in which the last remedy was claimed. Cleared by progress, which ends its backoff and cooldown: a new
+    /// head, or another state than this one and the remedy's own post-action state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remedied_in: Option<State>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_run: Option<ActiveRun>,
 
@@ -134,6 +138,9 @@ pub struct PullRequest {
     /// Consecutive visits in which Jenkins could not be reached.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub inconclusive_visits: u32,
+    /// Consecutive stale visits in which GitHub had not computed the mergeability.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unknown_mergeable_visits: u32,
 
     /// Incremented by each write, for optimistic locking.
     pub version: u64,
@@ -167,13 +174,22 @@ pub struct ActiveRun {
     pub human: bool,
     /// The remedy before this one, restored if this one is never executed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub previous: Option<(Timestamp, Strategy)>,
+    pub previous: Option<PreviousRemedy>,
     /// The previous request of this strategy, restored likewise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous_request: Option<Timestamp>,
     /// Whether the request was repeated, because the proof did not arrive in time.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub repeated: bool,
+}
+
+/// The remedy before the active one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PreviousRemedy {
+    pub at: Timestamp,
+    pub strategy: Strategy,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remedied_in: Option<State>,
 }
 
 /// A decision of observe mode, which is logged once.
@@ -249,6 +265,8 @@ pub enum BlockedUntil {
     Progress,
     /// Only GitHub's merge status: the head can be merged and is up to date.
     Mergeable,
+    /// GitHub has computed whether the head can be merged.
+    MergeabilityKnown,
 }
 
 /// Why the record has to be compared with GitHub.
@@ -317,8 +335,8 @@ impl PullRequest {
     }
 
     /// When it has been in its state for too long (R-STALE-1, R-STALE-2). After a remedy it gets the threshold again
-    /// plus the backoff, and at least the cooldown. A conflict does not wait: time does not resolve it (R-DIAG-23).
-    /// `None` if it is terminal or escalated.
+    /// plus the backoff, and at least the cooldown, until it progresses. A conflict does not wait: time does not resolve
+    /// it (R-DIAG-23). `None` if it is terminal or escalated.
     pub fn stale_at(&self, policy: &Policy) -> Option<Timestamp> {
         let threshold = policy.threshold(self.state)?;
         // The first drop has no backoff, because its cause may be gone already.
@@ -331,7 +349,7 @@ impl PullRequest {
         }
         let by_state = saturating_after(self.state_since, threshold);
         let by_state = by_drops.map_or(by_state, |at| at.max(by_state));
-        let Some(remedied_at) = self.last_remediation_at else { return Some(by_state) };
+        let Some((_, remedied_at)) = self.remedied_in.zip(self.last_remediation_at) else { return Some(by_state) };
         let attempt = self.remediation_action.map_or(0, |strategy| self.retry_counts.of(strategy));
         let by_remedy = saturating_after(remedied_at, threshold.saturating_add(visit_backoff(policy).delay(attempt)));
         let by_cooldown = saturating_after(remedied_at, seconds(policy.backoff.cooldown_secs));
@@ -378,6 +396,7 @@ impl PullRequest {
         self.signals = early.map_or_else(Signals::default, |early| early.signals);
         self.head_at = at;
         self.base_conflict = None;
+        self.remedied_in = None;
         self.last_requested.clear();
     }
 
@@ -468,6 +487,7 @@ mod tests {
         let mut record = record_in(state);
         record.last_remediation_at = Some(start() + minutes(10));
         record.remediation_action = Some(strategy);
+        record.remedied_in = Some(state);
         for _ in 0..attempts {
             record.retry_counts.spend(strategy);
         }
@@ -528,12 +548,10 @@ mod tests {
         assert_eq!(record.stale_at(&acting()), Some(remedied_at + minutes(32)), "threshold and backoff");
         record.state_since = remedied_at + minutes(2) + SECOND;
         assert_eq!(record.stale_at(&acting()), Some(remedied_at + minutes(32) + SECOND), "the later of the two");
-        // A budget that was reset has no backoff, but the cooldown still applies.
+        // After progress neither the backoff nor the cooldown applies.
         record.state = State::Merging;
-        record.retry_counts.rebuild = 0;
-        assert_eq!(record.stale_at(&acting()), Some(remedied_at + SECOND * 900));
-        record.state_since = remedied_at + minutes(10) + SECOND;
-        assert_eq!(record.stale_at(&acting()), Some(remedied_at + SECOND * 901));
+        record.remedied_in = None;
+        assert_eq!(record.stale_at(&acting()), Some(record.state_since + minutes(5)));
     }
 
     #[test]
@@ -752,8 +770,9 @@ mod tests {
         (record.replaces, record.replaced_by) = (Some(41), Some(43));
         record.request_verification("why", at);
         (record.not_before, record.ttl) = (Some(at), Some(at));
+        let previous = PreviousRemedy { at, strategy: Strategy::Rebuild, remedied_in: Some(State::ChecksFailed) };
         if let Some(run) = &mut record.active_run {
-            (run.accepted, run.human, run.previous) = (true, true, Some((at, Strategy::Rebuild)));
+            (run.accepted, run.human, run.previous) = (true, true, Some(previous));
         }
         assert_read_back(&record);
     }

@@ -359,7 +359,7 @@ impl<'a> DecisionBuilder<'a> {
     fn hop_out_of_intervention(&self, implied: State) -> Vec<TransitionHop> {
         let disproved = self.record.blocked.as_ref().is_none_or(|blocked| match blocked.until {
             BlockedUntil::Progress => implied > blocked.state,
-            BlockedUntil::Mergeable => false,
+            BlockedUntil::Mergeable | BlockedUntil::MergeabilityKnown => false,
         });
         let hop = if disproved { transition::out_of_intervention(implied) } else { None };
         hop.into_iter().collect()

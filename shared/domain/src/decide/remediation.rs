@@ -15,7 +15,7 @@ use crate::insights;
 use crate::policy::Mode;
 use crate::pull_request::{
     ActiveRun, BaseConflict, BlockedDetails, BlockedUntil, DroppedRemedies, ObservedDecision, PermanentRefusal,
-    PullRequest, seconds,
+    PreviousRemedy, PullRequest, seconds,
 };
 use crate::remedy;
 use crate::run::RunEnd;
@@ -45,14 +45,14 @@ pub(super) fn diagnosed(builder: DecisionBuilder<'_>, found: &DiagnosisFact) -> 
     if let Some(why) = refused.map(|refused| format!("{} was refused permanently: {}", refused.strategy, refused.why)) {
         return escalate(builder, found, why);
     }
-    match diagnosis.classification.strategy() {
-        Some(Strategy::CloseAndReopen) => check_duplicate_guard(builder, found),
-        Some(strategy) => act(builder, found, strategy),
-        None if diagnosis.classification == Classification::NeedsIntervention => {
+    match (diagnosis.classification.strategy(), diagnosis.inconclusive) {
+        (Some(Strategy::CloseAndReopen), _) => check_duplicate_guard(builder, found),
+        (Some(strategy), _) => act(builder, found, strategy),
+        (None, _) if diagnosis.classification == Classification::NeedsIntervention => {
             escalate(builder, found, text::blocked_reason(diagnosis))
         }
-        None if diagnosis.inconclusive => verify::inconclusive(builder, &diagnosis.evidence.join("; ")),
-        None => postpone(builder, &diagnosis.evidence.join("; ")),
+        (None, Some(cause)) => verify::inconclusive(builder, cause, &diagnosis.evidence.join("; ")),
+        (None, None) => postpone(builder, &diagnosis.evidence.join("; ")),
     }
 }
 
@@ -119,8 +119,10 @@ fn claim(mut builder: DecisionBuilder<'_>, found: &DiagnosisFact, strategy: Stra
     record.retry_counts.spend(strategy);
     record.lifetime_remedies = record.lifetime_remedies.saturating_add(1);
     let previous = record.last_remediation_at.replace(now).zip(record.remediation_action.replace(strategy));
+    let previous = previous.map(|(at, strategy)| PreviousRemedy { at, strategy, remedied_in: record.remedied_in });
+    record.remedied_in = Some(record.state);
     record.not_before = None;
-    record.inconclusive_visits = 0;
+    (record.inconclusive_visits, record.unknown_mergeable_visits) = (0, 0);
     start_remedy(&mut builder, strategy, &found.run, previous, false);
     let record = &builder.record;
     let mut run = Run::remedy(
@@ -178,7 +180,7 @@ pub(super) fn start_remedy(
     builder: &mut DecisionBuilder<'_>,
     strategy: Strategy,
     run: &RunId,
-    previous: Option<(Timestamp, Strategy)>,
+    previous: Option<PreviousRemedy>,
     human: bool,
 ) {
     let required = builder.record.required(builder.policy).to_vec();
@@ -219,8 +221,11 @@ fn escalate(mut builder: DecisionBuilder<'_>, found: &DiagnosisFact, reason: Str
     let change = builder.enter(TransitionTrigger::Escalated, substatus, now);
     builder.log(EventKind::EscalatedNeedsIntervention, change, payload);
     // Green checks do not resolve a conflict or a branch that is behind: only GitHub's merge status does.
-    let until =
-        if matches!(diagnosis.rule.number, "1" | "2") { BlockedUntil::Mergeable } else { BlockedUntil::Progress };
+    let until = match diagnosis.rule.number {
+        "0" => BlockedUntil::MergeabilityKnown,
+        "1" | "2" => BlockedUntil::Mergeable,
+        _ => BlockedUntil::Progress,
+    };
     builder.record.blocked =
         Some(BlockedDetails { reason: truncate(&reason, EventPayload::MAX_TEXT), state: from, until, at: now });
     builder.diagnosis_text = Some(text::diagnosis(diagnosis));
@@ -402,8 +407,10 @@ impl DecisionBuilder<'_> {
         }
         self.record.retry_counts.refund(active.strategy);
         self.record.lifetime_remedies = self.record.lifetime_remedies.saturating_sub(1);
-        self.record.last_remediation_at = active.previous.map(|(at, _)| at);
-        self.record.remediation_action = active.previous.map(|(_, strategy)| strategy);
+        self.record.last_remediation_at = active.previous.map(|previous| previous.at);
+        self.record.remediation_action = active.previous.map(|previous| previous.strategy);
+        let same_head = active.head_sha == self.record.head_sha;
+        self.record.remedied_in = active.previous.filter(|_| same_head).and_then(|previous| previous.remedied_in);
         if active.strategy == Strategy::CloseAndReopen {
             self.change_vulnerability(VulnerabilityUpdate::RefundReopen);
         }

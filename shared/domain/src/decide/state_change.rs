@@ -4,6 +4,7 @@
 use jiff::Timestamp;
 
 use crate::decide::DecisionBuilder;
+use crate::remedy;
 use crate::state::{State, Substatus};
 use crate::transition::{self, TransitionTrigger};
 
@@ -40,6 +41,10 @@ impl DecisionBuilder<'_> {
             self.record.retry_counts.reset_all();
             self.record.lifetime_remedies = 0;
         }
+        let post_action = self.record.remediation_action.and_then(|strategy| remedy::of(strategy).post_action);
+        if ![self.record.remedied_in, post_action].contains(&Some(state)) {
+            self.record.remedied_in = None;
+        }
         self.record.blocked = None;
         self.record.state = state;
         self.record.substatus = substatus;
@@ -47,6 +52,7 @@ impl DecisionBuilder<'_> {
         self.record.not_before = None;
         self.record.skips = 0;
         self.record.inconclusive_visits = 0;
+        self.record.unknown_mergeable_visits = 0;
         self.record.dropped = None;
         self.record.refused = None;
         self.record.observed_decision = None;

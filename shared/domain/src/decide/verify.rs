@@ -5,9 +5,10 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::decide::{Decision, DecisionBuilder, FactOutcome, lifecycle, no_change};
+use crate::diagnosis::InconclusiveCause;
 use crate::event::{EventKind, EventPayload};
 use crate::policy::BehindRule;
-use crate::pull_request::{BlockedUntil, visit_backoff};
+use crate::pull_request::{BlockedUntil, seconds, visit_backoff};
 use crate::signals::{ImpliedState, UpdateResult};
 use crate::snapshot::{LiveStatus, Mergeability, PullRequestState, Snapshot};
 use crate::state::{State, Strategy};
@@ -39,6 +40,9 @@ pub(super) fn verified(mut builder: DecisionBuilder<'_>, snapshot: &Snapshot) ->
             builder.record.skips = 0;
             if resolves_conflict(&builder, snapshot) {
                 builder.record.base_conflict = None;
+            }
+            if snapshot.live.mergeable != Mergeability::Unknown {
+                builder.record.unknown_mergeable_visits = 0;
             }
             let moved = builder.record.head_sha != head_was;
             correct(builder, moved, noted, &snapshot.live)
@@ -132,13 +136,18 @@ fn correct(mut builder: DecisionBuilder<'_>, moved: bool, noted: UpdateResult, l
     builder.finish(FactOutcome::Applied, format!("{summary}: {from}"))
 }
 
-/// Whether the conflict or the branch lag that caused the escalation is resolved.
+/// Whether GitHub's merge status disproves the cause of the escalation: the conflict or the branch lag is resolved, or
+/// the mergeability is known again.
 fn is_mergeable_again(builder: &DecisionBuilder<'_>, live: &LiveStatus) -> bool {
-    let awaits_merge_status =
-        builder.record.blocked.as_ref().is_some_and(|blocked| blocked.until == BlockedUntil::Mergeable);
-    let lag_matters = live.strict || builder.policy.checks.behind == BehindRule::Always;
-    let resolved = builder.record.base_conflict.is_none() && live.mergeable == Mergeability::Clean;
-    awaits_merge_status && resolved && (!lag_matters || live.behind_by == Some(0))
+    match builder.record.blocked.as_ref().map(|blocked| blocked.until) {
+        Some(BlockedUntil::MergeabilityKnown) => live.mergeable != Mergeability::Unknown,
+        Some(BlockedUntil::Mergeable) => {
+            let lag_matters = live.strict || builder.policy.checks.behind == BehindRule::Always;
+            let resolved = builder.record.base_conflict.is_none() && live.mergeable == Mergeability::Clean;
+            resolved && (!lag_matters || live.behind_by == Some(0))
+        }
+        Some(BlockedUntil::Progress) | None => false,
+    }
 }
 
 fn drift(mut builder: DecisionBuilder<'_>, implied: ImpliedState, moved: bool) -> Decision {
@@ -186,11 +195,23 @@ pub(super) fn skipped(mut builder: DecisionBuilder<'_>, why: &str, until: Option
     retry_later(builder, visits, why)
 }
 
-/// Jenkins could not be reached. Counted separately from GitHub: the third time in a row escalates (R-DIAG-16).
-pub(super) fn inconclusive(mut builder: DecisionBuilder<'_>, why: &str) -> Decision {
-    builder.record.inconclusive_visits = builder.record.inconclusive_visits.saturating_add(1);
-    let visits = builder.record.inconclusive_visits;
-    retry_later(builder, visits, why)
+/// Jenkins could not be reached, or GitHub has not computed the mergeability. Each is counted on its own (R-DIAG-16,
+/// R-DIAG-24).
+pub(super) fn inconclusive(mut builder: DecisionBuilder<'_>, cause: InconclusiveCause, why: &str) -> Decision {
+    let record = &mut builder.record;
+    match cause {
+        InconclusiveCause::Jenkins => {
+            record.inconclusive_visits = record.inconclusive_visits.saturating_add(1);
+            let visits = record.inconclusive_visits;
+            retry_later(builder, visits, why)
+        }
+        InconclusiveCause::Mergeability => {
+            record.unknown_mergeable_visits = record.unknown_mergeable_visits.saturating_add(1);
+            // The visit has asked several times already, so the next one waits for the longest backoff.
+            record.not_before = Some(saturating_after(builder.now, seconds(builder.policy.backoff.max_secs)));
+            builder.finish(FactOutcome::Applied, format!("no action: {why}"))
+        }
+    }
 }
 
 fn retry_later(mut builder: DecisionBuilder<'_>, visits: u32, why: &str) -> Decision {

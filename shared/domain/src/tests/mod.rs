@@ -10,3 +10,4 @@ mod properties;
 mod remediation;
 mod scenarios;
 mod state_table;
+mod waiting;
