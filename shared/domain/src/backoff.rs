@@ -97,6 +97,21 @@ impl AttemptFailure {
             | Self::Forbidden => false,
         }
     }
+
+    /// Whether the target may have executed the request although no success was reported.
+    pub fn may_have_succeeded(self) -> bool {
+        match self {
+            Self::Unreachable | Self::TimedOut | Self::Unavailable => true,
+            Self::Throttled
+            | Self::Contended
+            | Self::Blocked
+            | Self::SecretsDetected
+            | Self::ScanFailed
+            | Self::MergeConflict
+            | Self::Invalid
+            | Self::Forbidden => false,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -161,6 +176,12 @@ mod tests {
                 AttemptFailure::Contended
             ]
         );
+    }
+
+    #[test]
+    fn only_failures_without_an_answer_may_have_succeeded() {
+        let unsure = AttemptFailure::ALL.into_iter().filter(|failure| failure.may_have_succeeded());
+        assert!(unsure.eq([AttemptFailure::Unreachable, AttemptFailure::TimedOut, AttemptFailure::Unavailable]));
     }
 
     proptest! {

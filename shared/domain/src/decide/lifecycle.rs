@@ -235,7 +235,8 @@ pub(super) fn head_moved(
     }
     apply_details(&mut builder, described, as_of);
     let from = builder.record.state;
-    move_head(&mut builder, &described.head, as_of, by_suture);
+    let push = HeadPush { before, by_suture };
+    move_head(&mut builder, &described.head, as_of, push);
     let payload = EventPayload { head: Some(described.head.clone()), ..EventPayload::default() };
     if from == State::NeedsIntervention && by_suture {
         builder.log(EventKind::BranchUpdated, None, payload);
@@ -255,9 +256,31 @@ pub(super) fn head_moved(
     builder.finish(FactOutcome::Applied, format!("BRANCH_UPDATED: {from} → {to}"))
 }
 
+/// What is known about a push; by default nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct HeadPush<'a> {
+    /// The head before it.
+    pub(super) before: Option<&'a Sha>,
+    /// The sender is Suture. Without its own login, the webhook cannot tell.
+    pub(super) by_suture: bool,
+}
+
+impl HeadPush<'_> {
+    /// Whether Suture's branch update may have made this push: one was requested for the old head, and the push does not
+    /// start from another commit. The request counts whether it was accepted, answered or even known to have failed,
+    /// because the push event can arrive at any time (R-BUDGET-4).
+    fn may_be_own(self, record: &PullRequest) -> bool {
+        let requested = record.last_requested.contains_key(&Strategy::BranchUpdate);
+        self.by_suture || (requested && self.before.is_none_or(|before| *before == record.head_sha))
+    }
+}
+
 /// Makes another commit the head, and cancels the active remedy if the new head makes it pointless.
-pub(super) fn move_head(builder: &mut DecisionBuilder<'_>, head: &Sha, at: Timestamp, by_suture: bool) {
+pub(super) fn move_head(builder: &mut DecisionBuilder<'_>, head: &Sha, at: Timestamp, push: HeadPush<'_>) {
     let old = builder.record.head_sha.clone();
+    if !push.may_be_own(&builder.record) {
+        builder.record.retry_counts.reset(Strategy::BranchUpdate);
+    }
     let returned = builder.record.past_heads.contains(head);
     builder.record.move_head(head.clone(), at);
     // A push requests checks by itself.
@@ -269,11 +292,6 @@ pub(super) fn move_head(builder: &mut DecisionBuilder<'_>, head: &Sha, at: Times
             "the head returned to a former commit, whose checks will not report again",
             builder.now,
         );
-    }
-    let updating =
-        builder.record.active_run.as_ref().is_some_and(|run| run.accepted && run.strategy == Strategy::BranchUpdate);
-    if !by_suture && !updating {
-        builder.record.retry_counts.reset(Strategy::BranchUpdate);
     }
     // A remedy of the old head is cancelled, and refunded if it was not accepted yet. A branch update is kept, accepted
     // or not, because it may be the cause of this push.
@@ -411,7 +429,7 @@ pub(super) fn reopened(mut builder: DecisionBuilder<'_>, described: &PullRequest
     if described.head == builder.record.head_sha {
         builder.heads.push(HeadChange::Current(described.head.clone()));
     } else {
-        move_head(&mut builder, &described.head, at, false);
+        move_head(&mut builder, &described.head, at, HeadPush::default());
     }
     if builder.record.implied(builder.policy).state == State::Created {
         return builder.finish(FactOutcome::Applied, "PR_REOPENED: CLOSED → CREATED");

@@ -263,6 +263,8 @@ pub(super) fn remedy_update(mut builder: DecisionBuilder<'_>, run: &RunId, updat
         }
         RemedyUpdate::Dropped { why } => {
             builder.refund();
+            builder.withdraw_request(&active);
+            builder.reset_after_foreign_push(&active);
             let now = builder.now;
             let drops = builder.record.dropped.take().map_or(0, |drops| drops.count);
             ended(builder, &active, RunEnd::Dropped, &format!("dropped: {why}"), |record| {
@@ -271,6 +273,7 @@ pub(super) fn remedy_update(mut builder: DecisionBuilder<'_>, run: &RunId, updat
         }
         RemedyUpdate::Failed { error, failure: AttemptFailure::MergeConflict } => {
             let at = builder.now;
+            builder.withdraw_request(&active);
             ended(builder, &active, RunEnd::Failed, &format!("failed: {error}"), |record| {
                 if record.head_sha == active.head_sha {
                     record.base_conflict = Some(BaseConflict { at, base_moved_at: None });
@@ -278,6 +281,9 @@ pub(super) fn remedy_update(mut builder: DecisionBuilder<'_>, run: &RunId, updat
             })
         }
         RemedyUpdate::Failed { error, failure } => {
+            if !failure.may_have_succeeded() {
+                builder.withdraw_request(&active);
+            }
             let refused = PermanentRefusal { strategy: active.strategy, why: truncate(error, EventPayload::MAX_TEXT) };
             let refused = (!failure.may_retry()).then_some(refused);
             ended(builder, &active, RunEnd::Failed, &format!("failed: {error}"), |record| record.refused = refused)
@@ -395,13 +401,30 @@ impl DecisionBuilder<'_> {
         }
     }
 
-    /// Undoes the claim of a remedy that was never executed: budget, lifetime count and the time of the last remedy.
-    pub(super) fn refund(&mut self) {
-        let Some(active) = self.record.active_run.clone().filter(|run| !run.accepted) else { return };
+    /// The target never got the request or refused it: the one before it is the last again. A new head has had no
+    /// request yet.
+    fn withdraw_request(&mut self, active: &ActiveRun) {
+        if active.head_sha != self.record.head_sha {
+            return;
+        }
         match active.previous_request {
             Some(at) => _ = self.record.last_requested.insert(active.strategy, at),
             None => _ = self.record.last_requested.remove(&active.strategy),
         }
+    }
+
+    /// A branch update that was never executed did not make the push that arrived meanwhile, and neither did an earlier
+    /// one, if there was none: then somebody else pushed (R-BUDGET-4).
+    fn reset_after_foreign_push(&mut self, active: &ActiveRun) {
+        let pushed = active.strategy == Strategy::BranchUpdate && active.head_sha != self.record.head_sha;
+        if pushed && !active.accepted && active.previous_request.is_none() {
+            self.record.retry_counts.reset(Strategy::BranchUpdate);
+        }
+    }
+
+    /// Undoes the claim of a remedy that was never executed: budget, lifetime count and the time of the last remedy.
+    pub(super) fn refund(&mut self) {
+        let Some(active) = self.record.active_run.clone().filter(|run| !run.accepted) else { return };
         if active.human {
             return;
         }

@@ -4,14 +4,15 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::decide::{Decision, DecisionBuilder, FactOutcome, lifecycle, no_change};
+use crate::decide::lifecycle::{self, HeadPush};
+use crate::decide::{Decision, DecisionBuilder, FactOutcome, no_change};
 use crate::diagnosis::InconclusiveCause;
 use crate::event::{EventKind, EventPayload};
 use crate::policy::BehindRule;
 use crate::pull_request::{BlockedUntil, seconds, visit_backoff};
 use crate::signals::{ImpliedState, UpdateResult};
 use crate::snapshot::{LiveStatus, Mergeability, PullRequestState, Snapshot};
-use crate::state::{State, Strategy};
+use crate::state::State;
 use crate::text;
 use crate::time::saturating_after;
 use crate::transition;
@@ -95,11 +96,9 @@ fn note_snapshot(builder: &mut DecisionBuilder<'_>, snapshot: &Snapshot) -> Upda
         builder.record.required_checks = lifecycle::required_contexts(builder.policy, contexts);
     }
     if snapshot.details.head != builder.record.head_sha {
-        let run = builder.record.active_run.as_ref();
-        let by_suture = run.is_some_and(|run| run.accepted && run.strategy == Strategy::BranchUpdate);
         // The time of the push is unknown. It must not be later than that of a push event still to arrive.
         let at = builder.record.head_at.max(snapshot.read_at.saturating_sub(CLOCK_SKEW).unwrap_or(snapshot.read_at));
-        lifecycle::move_head(builder, &snapshot.details.head, at, by_suture);
+        lifecycle::move_head(builder, &snapshot.details.head, at, HeadPush::default());
     }
     let live = builder.record.active_run.as_ref().filter(|run| run.head_sha == builder.record.head_sha);
     // By GitHub's clock, a result of the remedy may seem slightly older than the remedy.
