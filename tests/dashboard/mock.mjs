@@ -123,7 +123,7 @@ function details(pr, at, startedAt) {
 }
 
 const COMMANDS = [
-  ['/rebuild', 'Runs the Jenkins build again.', ['CREATED', 'CHECKS_FAILED', 'CHECKS_RUNNING', 'NEEDS_INTERVENTION'], 'operator'], ['/recheck-policy', 'Asks Policy Bot to evaluate again.', ['CHECKS_PASSED', 'POLICY_EVALUATING', 'POLICY_FAILED', 'POLICY_PASSED'], 'operator'],
+  ['/rebuild', 'Runs the Jenkins build again.', ['CREATED', 'CHECKS_FAILED', 'CHECKS_RUNNING', 'NEEDS_INTERVENTION'], 'operator'], ['/recheck-policy', 'Asks Policy Bot to evaluate again.', ['CHECKS_PASSED', 'POLICY_EVALUATING', 'POLICY_FAILED'], 'operator'],
   ['/recheck-sod', 'Asks for the separation-of-duties check alone again.', ['POLICY_FAILED'], 'operator'], ['/recheck-approval', 'Asks Approver Bot to look again.', ['POLICY_PASSED'], 'operator'],
   ['/merge', 'Asks Automerge Bot to merge.', ['APPROVED', 'MERGING'], 'operator'], ['/update-branch', 'Merges the base branch into this one.', null, 'operator'], ['/close-and-reopen', 'Closes this pull request and asks CodeGenie for a fresh one.', null, 'admin', true],
   ['/cancel', 'Closes this pull request for good: its vulnerability is not picked up again.', null, 'admin', true], ['/status', 'Answers where this pull request stands.', null, 'operator'], ['/explain', 'Answers why it stands there.', null, 'operator'],

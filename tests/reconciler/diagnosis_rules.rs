@@ -32,6 +32,7 @@ macro_rules! rules {
 rules!(
     memory: [
     rule_1_replaces_conflicting_pull_request,
+    conflict_of_a_branch_update_is_replaced_while_mergeable_is_unknown,
     rule_2_updates_branch_behind_strict_base,
     rule_3_rebuilds_after_lost_agent,
     rule_4_escalates_on_broken_test,
@@ -148,6 +149,27 @@ async fn rule_1_replaces_conflicting_pull_request(backend: Backend) {
     assert!(replaced, "{:?}", testbed.kinds(&pr).await);
     let fresh = FakePrId { number: testbed.record(&pr).await.replaced_by.unwrap(), ..pr.clone() };
     assert_merges(&testbed, &fresh, 120).await;
+}
+
+/// Regression: the refused update counted as a permanent refusal, and the pull request waited for the cooldown.
+async fn conflict_of_a_branch_update_is_replaced_while_mergeable_is_unknown(backend: Backend) {
+    let testbed = backend.testbed(bots_never_react(), "").await;
+    let pr = testbed.open();
+    testbed.with(|fakes| fakes.force(Fault::AutomergeAsleep, &pr));
+    assert!(testbed.until(60, async |testbed| testbed.state(&pr).await == Some(State::Approved)).await);
+    testbed.with(|fakes| {
+        fakes.conflict(&pr);
+        fakes.force(Fault::MergeableUnknown, &pr);
+        fakes.person_comments(&pr, "maria", "/update-branch");
+    });
+    let claims = async |testbed: &Testbed| testbed.logged(&pr, EventKind::RemediationCloseAndReopen).await;
+    let claimed = testbed.until(3, async |testbed| !claims(testbed).await.is_empty()).await;
+    assert!(claimed, "{:?}", testbed.kinds(&pr).await);
+    let claim = &claims(&testbed).await[0].payload;
+    assert_eq!(claim.name.as_deref(), Some("MERGE CONFLICT DETECTED"));
+    assert!(claim.text.contains("GitHub refused to merge the base: conflict"), "{}", claim.text);
+    assert!(testbed.until(10, async |testbed| testbed.state(&pr).await == Some(State::Closed)).await);
+    assert_eq!(testbed.kinds(&pr).await.get("ESCALATED_NEEDS_INTERVENTION"), None);
 }
 
 async fn rule_2_updates_branch_behind_strict_base(backend: Backend) {

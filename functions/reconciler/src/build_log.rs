@@ -2,7 +2,7 @@
 //! alike, so it does not tell them apart (R-TRANSIENT-4): the log is read before the pull request is escalated. A
 //! transient failure found in the log is recorded on the check like any other report.
 
-use domain::diagnosis::{Classification, Diagnosis, MAX_SKIPS};
+use domain::diagnosis::{Classification, Diagnosis, InconclusiveCause, MAX_SKIPS};
 use domain::event::{FactKind, truncate};
 use domain::policy::Policy;
 use domain::pull_request::PullRequest;
@@ -106,7 +106,7 @@ pub(crate) fn log_unavailable(diagnosis: &mut Diagnosis, record: &PullRequest) {
         && record.inconclusive_visits < MAX_SKIPS
     {
         diagnosis.classification = Classification::NoAction;
-        diagnosis.inconclusive = true;
+        diagnosis.inconclusive = Some(InconclusiveCause::Jenkins);
         diagnosis.evidence.push("Jenkins did not answer, so its build log could not be read".to_owned());
     }
 }

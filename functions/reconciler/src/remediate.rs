@@ -9,7 +9,7 @@ use domain::event::{DiagnosisFact, EventKind, FactKind};
 use domain::id::{PrId, RunId};
 use domain::policy::{Mode, Policy};
 use domain::pull_request::{PullRequest, Vulnerability};
-use domain::snapshot::{LiveStatus, Mergeability};
+use domain::snapshot::LiveStatus;
 use domain::state::{State, Strategy};
 use domain::text::{self, EscalationHistory};
 use futures_util::future::join_all;
@@ -193,7 +193,7 @@ impl<S: Store, O: Publisher> Remediation<'_, S, O> {
                 None => None,
             };
         }
-        let vulnerability = if live.mergeable == Mergeability::Conflicting && !busy {
+        let vulnerability = if record.has_conflict(Some(&live)) && !busy {
             queries::vulnerability_of(self.cx.store(), record, now).await?
         } else {
             None

@@ -1,4 +1,5 @@
-//! Recounts the budgets of a pull request from the event log, independently of the counters in the record.
+//! Recounts the budgets of a pull request from the event log, independently of the counters in the record. Whose push
+//! moved the head is taken from what GitHub executed, not from what the events say.
 
 use std::collections::BTreeMap;
 
@@ -24,8 +25,9 @@ pub(crate) struct BudgetModel {
 }
 
 impl BudgetModel {
-    /// Returns the exceeded budget, if any, and the change of the vulnerability's close-and-reopen count.
-    pub(crate) fn read(&mut self, event: &Event, policy: &Policy) -> (Option<String>, i32) {
+    /// `updated` is true if a branch update of Suture made the head of the event. Returns the exceeded budget, if any, and
+    /// the change of the vulnerability's close-and-reopen count.
+    pub(crate) fn read(&mut self, event: &Event, policy: &Policy, updated: bool) -> (Option<String>, i32) {
         if let Some(strategy) = event.kind.claimed_strategy() {
             return self.claimed(event, strategy, policy);
         }
@@ -39,7 +41,7 @@ impl BudgetModel {
         } else if event.kind == EventKind::RemediationEnded || replaces_run(event) {
             reopens = self.refund();
         } else if moves_head(event) {
-            reopens = self.head_moved();
+            reopens = self.head_moved(updated);
         }
         self.apply_resets(event, policy);
         (None, reopens)
@@ -73,11 +75,14 @@ impl BudgetModel {
         if claim.strategy == Strategy::CloseAndReopen { -1 } else { 0 }
     }
 
-    fn head_moved(&mut self) -> i32 {
+    /// Somebody else's push resets `branch_update`. A new head cancels every remedy but a branch update.
+    fn head_moved(&mut self, updated: bool) -> i32 {
+        if !updated {
+            self.counts.remove(&Strategy::BranchUpdate);
+        }
         if self.claim.as_ref().is_some_and(|claim| claim.strategy == Strategy::BranchUpdate) {
             return 0;
         }
-        self.counts.remove(&Strategy::BranchUpdate);
         self.refund()
     }
 
@@ -95,7 +100,7 @@ impl BudgetModel {
             self.counts.retain(|strategy, _| *strategy == Strategy::CloseAndReopen);
             self.lifetime = 0;
         }
-        if matches!(event.kind, EventKind::RemediationAccepted | EventKind::RemediationEnded) {
+        if event.kind == EventKind::RemediationAccepted || event.withdraws_assumption() {
             return;
         }
         let mut reached = vec![to];

@@ -171,6 +171,8 @@ pub(crate) struct InvariantChecker {
     runs: BTreeMap<RunId, RunOrigin>,
     reopens: BTreeMap<String, u32>,
     events: BTreeSet<Key>,
+    /// The heads that Suture's branch updates made, as GitHub executed them.
+    updated_heads: BTreeSet<String>,
     /// Effects that must happen only once.
     effects: BTreeSet<String>,
     /// Effects that may be repeated with the same id.
@@ -309,7 +311,8 @@ impl InvariantChecker {
             history.vulnerability.clone_from(&event.payload.name);
         }
         let policy = self.policies.for_repo(&event.pr.repo);
-        let (exceeded, reopens) = history.budget.read(event, policy);
+        let updated = event.payload.head.as_ref().is_some_and(|head| self.updated_heads.contains(head.as_str()));
+        let (exceeded, reopens) = history.budget.read(event, policy, updated);
         let most = policy.budgets.close_and_reopen;
         let vulnerability = history.vulnerability.clone().unwrap_or_else(|| event.pr.to_string());
         if let Some(detail) = exceeded {
@@ -354,6 +357,9 @@ impl InvariantChecker {
             if invocation.function != FunctionName::CarBridge {
                 let detail = format!("{} did {:?} {pr}", invocation.function.name(), effect.action);
                 self.violated(Invariant::WriteOutsideBridge, at, detail);
+            }
+            if effect.action == AuditedAction::BranchUpdated {
+                self.updated_heads.extend(effect.head.clone());
             }
             self.check_once(effect, &pr, &run, at);
             if is_remedy(effect.action) {

@@ -60,7 +60,9 @@ pub enum AttemptFailure {
     /// The content to send contains secrets.
     SecretsDetected,
     ScanFailed,
-    /// Rejected as invalid: validation failed, a merge conflict, no such pull request.
+    /// GitHub refused to merge the base into the head, because they conflict.
+    MergeConflict,
+    /// Rejected as invalid: validation failed, no such pull request.
     Invalid,
     /// Bad credentials or missing permission.
     Forbidden,
@@ -68,7 +70,7 @@ pub enum AttemptFailure {
 
 impl AttemptFailure {
     /// All failures, those that may be retried first.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Unreachable,
         Self::TimedOut,
         Self::Unavailable,
@@ -77,6 +79,7 @@ impl AttemptFailure {
         Self::Blocked,
         Self::SecretsDetected,
         Self::ScanFailed,
+        Self::MergeConflict,
         Self::Invalid,
         Self::Forbidden,
     ];
@@ -86,7 +89,27 @@ impl AttemptFailure {
     pub fn may_retry(self) -> bool {
         match self {
             Self::Unreachable | Self::TimedOut | Self::Unavailable | Self::Throttled | Self::Contended => true,
-            Self::Blocked | Self::SecretsDetected | Self::ScanFailed | Self::Invalid | Self::Forbidden => false,
+            Self::Blocked
+            | Self::SecretsDetected
+            | Self::ScanFailed
+            | Self::MergeConflict
+            | Self::Invalid
+            | Self::Forbidden => false,
+        }
+    }
+
+    /// Whether the target may have executed the request although no success was reported.
+    pub fn may_have_succeeded(self) -> bool {
+        match self {
+            Self::Unreachable | Self::TimedOut | Self::Unavailable => true,
+            Self::Throttled
+            | Self::Contended
+            | Self::Blocked
+            | Self::SecretsDetected
+            | Self::ScanFailed
+            | Self::MergeConflict
+            | Self::Invalid
+            | Self::Forbidden => false,
         }
     }
 }
@@ -153,6 +176,12 @@ mod tests {
                 AttemptFailure::Contended
             ]
         );
+    }
+
+    #[test]
+    fn only_failures_without_an_answer_may_have_succeeded() {
+        let unsure = AttemptFailure::ALL.into_iter().filter(|failure| failure.may_have_succeeded());
+        assert!(unsure.eq([AttemptFailure::Unreachable, AttemptFailure::TimedOut, AttemptFailure::Unavailable]));
     }
 
     proptest! {

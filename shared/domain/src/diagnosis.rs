@@ -84,21 +84,30 @@ pub struct Diagnosis {
     pub overridden: Option<(Classification, String)>,
     /// Whether the running build hangs, and has to be stopped before another one is started.
     pub stop_build: bool,
-    /// Whether Jenkins could not be reached: such visits are counted, and the third escalates (R-DIAG-16).
-    pub inconclusive: bool,
+    /// What did not answer. Such visits are counted, and escalate when they repeat (R-DIAG-16, R-DIAG-24).
+    pub inconclusive: Option<InconclusiveCause>,
+}
+
+/// What did not answer, so that no rule could decide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InconclusiveCause {
+    /// Jenkins could not be reached.
+    Jenkins,
+    /// GitHub has not computed whether the head can be merged.
+    Mergeability,
 }
 
 /// The result of a matching rule.
 struct RuleFinding {
     classification: Classification,
     evidence: Vec<String>,
-    inconclusive: bool,
+    inconclusive: Option<InconclusiveCause>,
     stop_build: bool,
 }
 
 impl RuleFinding {
     fn new(classification: Classification, evidence: impl Into<String>) -> Self {
-        Self { classification, evidence: vec![evidence.into()], inconclusive: false, stop_build: false }
+        Self { classification, evidence: vec![evidence.into()], inconclusive: None, stop_build: false }
     }
 
     fn and(mut self, evidence: impl Into<String>) -> Self {
@@ -216,21 +225,29 @@ impl DiagnosisInput<'_> {
 }
 
 /// 0. GitHub has not computed yet whether the head can be merged. That neither shows nor excludes a conflict (R-DIAG-3), so no
-///    other rule is applied.
+///    other rule is applied. GitHub normally computes it within seconds: the third visit in a row needs a person (R-DIAG-24).
 fn mergeability_unknown(case: &DiagnosisInput<'_>) -> Option<RuleFinding> {
-    let unknown = case.live?.mergeable == Mergeability::Unknown;
-    unknown.then(|| RuleFinding::new(Classification::NoAction, "GitHub has not computed mergeability yet"))
+    if case.live?.mergeable != Mergeability::Unknown || case.record.has_conflict(case.live) {
+        return None;
+    }
+    let visits = case.record.unknown_mergeable_visits.saturating_add(1);
+    if visits >= MAX_SKIPS {
+        return Some(RuleFinding::new(Classification::NeedsIntervention, text::mergeability_unknown(visits)));
+    }
+    Some(RuleFinding {
+        inconclusive: Some(InconclusiveCause::Mergeability),
+        ..RuleFinding::new(Classification::NoAction, "GitHub has not computed mergeability yet")
+    })
 }
 
-/// 1. GitHub reports merge conflicts on the pull request.
+/// 1. GitHub reports merge conflicts on the pull request, or refused a branch update because of one (R-DIAG-23).
 fn merge_conflict(case: &DiagnosisInput<'_>) -> Option<RuleFinding> {
-    match case.live?.mergeable {
-        Mergeability::Conflicting => Some(RuleFinding::new(
-            Classification::CloseAndReopen,
-            format!("GitHub reports merge conflicts with `{}`", case.record.base_branch),
-        )),
-        Mergeability::Clean | Mergeability::Unknown => None,
-    }
+    let evidence = match case.record.base_conflict {
+        Some(_) => "GitHub refused to merge the base: conflict".to_owned(),
+        None => format!("GitHub reports merge conflicts with `{}`", case.record.base_branch),
+    };
+    let conflict = case.record.has_conflict(case.live);
+    conflict.then(|| RuleFinding::new(Classification::CloseAndReopen, evidence))
 }
 
 /// 2. The head is behind its base, without conflicts. Applies only if the base requires up-to-date heads (R-DIAG-5).
@@ -373,14 +390,14 @@ fn checks_running_too_long(case: &DiagnosisInput<'_>) -> Option<RuleFinding> {
             format!("Jenkins could not be reached {MAX_SKIPS} times in a row"),
         ),
         Some(BuildStatus::Unreachable) | None => RuleFinding {
-            inconclusive: true,
+            inconclusive: Some(InconclusiveCause::Jenkins),
             ..RuleFinding::new(Classification::NoAction, "Jenkins could not be reached")
         },
     })
     .map(|finding| finding.and(case.time_in_state()))
 }
 
-/// Consecutive visits in which Jenkins could not be reached before an escalation.
+/// Consecutive visits without an answer of Jenkins, or of GitHub about mergeability, before an escalation.
 pub const MAX_SKIPS: u32 = 3;
 
 /// 9c. A merge was started and never finished.
@@ -528,7 +545,7 @@ mod tests {
         let found = scenario.diagnose(Some(&conflicting));
         assert_eq!(found.rule, RuleName { number: "1", title: "MERGE CONFLICT DETECTED" });
         assert_eq!(found.evidence, ["GitHub reports merge conflicts with `release/2`"]);
-        assert_eq!((found.next.unwrap().number, found.inconclusive, found.overridden), ("10", false, None));
+        assert_eq!((found.next.unwrap().number, found.inconclusive, found.overridden), ("10", None, None));
     }
 
     #[test]
@@ -544,7 +561,7 @@ mod tests {
             let found = stuck(state).diagnose(Some(&LiveStatus { behind_by: Some(1), ..LiveStatus::default() }));
             assert_eq!((found.rule.number, found.classification), ("0", Classification::NoAction), "{state}");
             assert_eq!(found.evidence, ["GitHub has not computed mergeability yet"]);
-            assert!(!found.inconclusive, "only Jenkins counts as inconclusive");
+            assert_eq!(found.inconclusive, Some(InconclusiveCause::Mergeability));
         }
     }
 
@@ -559,7 +576,7 @@ mod tests {
         assert_eq!(found.rule, RuleName { number: "2", title: "BRANCH BEHIND BASE" });
         assert_eq!(found.evidence, ["the head is 7 commit(s) behind `main`"]);
         assert_eq!(summary(&found), ("2", Classification::UpdateBranch, Some("10")));
-        assert!(!found.inconclusive);
+        assert_eq!(found.inconclusive, None);
     }
 
     #[test]
@@ -595,7 +612,7 @@ mod tests {
         assert_eq!(found.rule, RuleName { number: "3", title: "CHECKS FAILED — TRANSIENT" });
         assert_eq!(summary(&found), ("3", Classification::RetryChecks, Some("11")));
         assert_eq!(found.evidence, ["`build` failed, transient by rule `timeout`: timeout"]);
-        assert_eq!((found.inconclusive, found.overridden), (false, None));
+        assert_eq!((found.inconclusive, found.overridden), (None, None));
         // The rule does not depend on the threshold; the sweep only visits stale pull requests.
         assert_eq!(diagnosed(&almost_stuck(State::ChecksFailed)), ("3", Classification::RetryChecks, Some("10")));
         assert_eq!(summary(&scenario.diagnose(None)), ("3", Classification::RetryChecks, Some("11")));
@@ -629,7 +646,7 @@ mod tests {
                 "`scan` failed, transient by rule `network`: connection reset",
             ]
         );
-        assert_eq!((found.inconclusive, found.overridden), (false, None));
+        assert_eq!((found.inconclusive, found.overridden), (None, None));
     }
 
     #[test]
@@ -660,7 +677,7 @@ mod tests {
             found.evidence,
             ["in CHECKS_PASSED for 30 min", "Policy Bot has reported no result since the checks passed"]
         );
-        assert!(!found.inconclusive);
+        assert_eq!(found.inconclusive, None);
         // A bot that reported only its start is stale too.
         let started = stuck(State::PolicyEvaluating);
         assert_eq!(started.record().signals.policy.as_ref().unwrap().verdict, PolicyVerdict::Evaluating);
@@ -821,7 +838,7 @@ mod tests {
             assert_eq!(found.rule, RuleName { number: "9b", title: "CHECKS RUNNING TOO LONG" });
             assert_eq!(summary(&found), ("9b", classification, Some("11")), "{build:?}");
             assert_eq!(found.evidence, [evidence, "in CHECKS_RUNNING for 1 h"]);
-            assert!(!found.inconclusive, "{build:?}");
+            assert_eq!(found.inconclusive, None, "{build:?}");
         }
     }
 
@@ -854,14 +871,14 @@ mod tests {
                 scenario.record_mut().inconclusive_visits = skips;
                 let found = scenario.diagnose(live);
                 assert_eq!(summary(&found), ("9b", Classification::NoAction, Some("11")), "{skips} {live:?}");
-                assert!(found.inconclusive);
+                assert_eq!(found.inconclusive, Some(InconclusiveCause::Jenkins));
                 assert_eq!(found.evidence, ["Jenkins could not be reached", "in CHECKS_RUNNING for 1 h"]);
             }
             for skips in [MAX_SKIPS, MAX_SKIPS + 1] {
                 scenario.record_mut().inconclusive_visits = skips;
                 let found = scenario.diagnose(live);
                 assert_eq!(summary(&found), ("9b", Classification::NeedsIntervention, Some("11")), "{skips} {live:?}");
-                assert!(!found.inconclusive);
+                assert_eq!(found.inconclusive, None);
                 assert_eq!(found.evidence[0], "Jenkins could not be reached 3 times in a row");
             }
         }
@@ -903,7 +920,7 @@ mod tests {
         assert_eq!(found.rule, RuleName { number: "10", title: "STILL WITHIN THRESHOLD" });
         assert_eq!(summary(&found), TOO_EARLY);
         assert_eq!(found.evidence, ["in CHECKS_RUNNING for 59 min"]);
-        assert_eq!((found.inconclusive, found.overridden), (false, None));
+        assert_eq!((found.inconclusive, found.overridden), (None, None));
         // Escalated and terminal pull requests have no threshold.
         for state in [State::NeedsIntervention, State::Merged, State::Closed] {
             let mut scenario = PrScenario::at(State::Created);
@@ -920,6 +937,7 @@ mod tests {
         let record = scenario.record_mut();
         record.last_remediation_at = Some(retriggered_at);
         record.remediation_action = Some(Strategy::RetriggerPolicyBot);
+        record.remedied_in = Some(record.state);
         record.retry_counts.retrigger_policy_bot = 1;
         scenario.now = retriggered_at + minutes(30) + SECOND * 29;
         assert_eq!(diagnosed(&scenario), TOO_EARLY);
@@ -936,7 +954,7 @@ mod tests {
         assert_eq!(found.rule, RuleName { number: "11", title: "FALLTHROUGH" });
         assert_eq!(summary(&found), NO_RULE);
         assert_eq!(found.evidence, ["in POLICY_PASSED for 15 min", "no rule matches this situation"]);
-        assert_eq!((found.inconclusive, found.overridden), (false, None));
+        assert_eq!((found.inconclusive, found.overridden), (None, None));
     }
 
     #[test]

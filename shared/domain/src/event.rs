@@ -355,6 +355,11 @@ impl Event {
         self.to.is_some() || self.kind.is_notable()
     }
 
+    /// Whether it corrects a state that Suture assumed for a remedy: no event was missed.
+    pub fn withdraws_assumption(&self) -> bool {
+        self.kind == EventKind::StateDriftCorrected && self.payload.run.is_some()
+    }
+
     /// Whether it is the end of a remedy that helped: the expected event arrived, and was not the same failure again.
     pub fn is_healed(&self) -> bool {
         self.kind == EventKind::RemediationEnded && self.payload.run_end == Some(RunEnd::Completed)

@@ -101,7 +101,7 @@ fn missed(event: &Event) -> Vec<EventKind> {
     if event.kind == EventKind::MergeSucceeded && event.from < Some(State::Approved) {
         return hops(Some(State::Approved));
     }
-    if event.kind != EventKind::StateDriftCorrected {
+    if event.kind != EventKind::StateDriftCorrected || event.withdraws_assumption() {
         return Vec::new();
     }
     let named_kinds = [EventKind::BranchUpdated, EventKind::PrClosed, EventKind::PrMerged, EventKind::MergeSucceeded];

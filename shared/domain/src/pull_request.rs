@@ -14,6 +14,7 @@ use crate::id::{PrId, RunId, Sha};
 use crate::policy::Policy;
 use crate::priority::{self, Priority, SizeTier};
 use crate::signals::{ImpliedState, Signals};
+use crate::snapshot::{LiveStatus, Mergeability};
 use crate::state::{State, Strategy, Substatus};
 use crate::time::saturating_after;
 
@@ -70,6 +71,10 @@ pub struct PullRequest {
     pub last_remediation_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remediation_action: Option<Strategy>,
+    /// The state in which the last remedy was claimed. Cleared by progress, which ends its backoff and cooldown: a new
+    /// head, or another state than this one and the remedy's own post-action state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remedied_in: Option<State>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_run: Option<ActiveRun>,
 
@@ -117,6 +122,9 @@ pub struct PullRequest {
     /// A strategy that its target refused permanently: it is not tried again in this state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<PermanentRefusal>,
+    /// GitHub refused to merge the base into this head. A new head or another base clears it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base_conflict: Option<BaseConflict>,
     /// The run of a person's `/cancel`, which closes the pull request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub abandoning: Option<RunId>,
@@ -134,6 +142,9 @@ pub struct PullRequest {
     /// Consecutive visits in which Jenkins could not be reached.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub inconclusive_visits: u32,
+    /// Consecutive stale visits in which GitHub had not computed the mergeability.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unknown_mergeable_visits: u32,
 
     /// Incremented by each write, for optimistic locking.
     pub version: u64,
@@ -167,13 +178,22 @@ pub struct ActiveRun {
     pub human: bool,
     /// The remedy before this one, restored if this one is never executed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub previous: Option<(Timestamp, Strategy)>,
+    pub previous: Option<PreviousRemedy>,
     /// The previous request of this strategy, restored likewise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous_request: Option<Timestamp>,
     /// Whether the request was repeated, because the proof did not arrive in time.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub repeated: bool,
+}
+
+/// The remedy before the active one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PreviousRemedy {
+    pub at: Timestamp,
+    pub strategy: Strategy,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remedied_in: Option<State>,
 }
 
 /// A decision of observe mode, which is logged once.
@@ -220,6 +240,15 @@ pub struct PermanentRefusal {
     pub why: String,
 }
 
+/// A conflict between head and base that a branch update found. GitHub's own mergeability may be older than that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BaseConflict {
+    pub at: Timestamp,
+    /// When the base got new commits after that, which may resolve it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base_moved_at: Option<Timestamp>,
+}
+
 /// Why automation stopped, and in which state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockedDetails {
@@ -240,6 +269,8 @@ pub enum BlockedUntil {
     Progress,
     /// Only GitHub's merge status: the head can be merged and is up to date.
     Mergeable,
+    /// GitHub has computed whether the head can be merged.
+    MergeabilityKnown,
 }
 
 /// Why the record has to be compared with GitHub.
@@ -296,8 +327,20 @@ impl PullRequest {
         priority::score(Priority::from_labels(&self.labels), self.created_at, now, self.size.map(SizeTier::of))
     }
 
+    /// Whether head and base conflict: GitHub reports it, or a branch update found it.
+    pub fn has_conflict(&self, live: Option<&LiveStatus>) -> bool {
+        self.base_conflict.is_some() || live.is_some_and(|live| live.mergeable == Mergeability::Conflicting)
+    }
+
+    /// The conflict that a branch update found and that no remedy was claimed for yet.
+    fn new_conflict(&self) -> Option<BaseConflict> {
+        self.base_conflict
+            .filter(|found| self.active_run.is_none() && self.last_remediation_at.is_none_or(|at| at <= found.at))
+    }
+
     /// When it has been in its state for too long (R-STALE-1, R-STALE-2). After a remedy it gets the threshold again
-    /// plus the backoff, and at least the cooldown. `None` if it is terminal or escalated.
+    /// plus the backoff, and at least the cooldown, until it progresses. A conflict does not wait: time does not resolve
+    /// it (R-DIAG-23). `None` if it is terminal or escalated.
     pub fn stale_at(&self, policy: &Policy) -> Option<Timestamp> {
         let threshold = policy.threshold(self.state)?;
         // The first drop has no backoff, because its cause may be gone already.
@@ -305,9 +348,12 @@ impl PullRequest {
             .dropped
             .as_ref()
             .map(|drops| saturating_after(drops.at, visit_backoff(policy).delay(drops.count.saturating_sub(1))));
+        if let Some(found) = self.new_conflict() {
+            return Some(by_drops.map_or(found.at, |at| at.max(found.at)));
+        }
         let by_state = saturating_after(self.state_since, threshold);
         let by_state = by_drops.map_or(by_state, |at| at.max(by_state));
-        let Some(remedied_at) = self.last_remediation_at else { return Some(by_state) };
+        let Some((_, remedied_at)) = self.remedied_in.zip(self.last_remediation_at) else { return Some(by_state) };
         let attempt = self.remediation_action.map_or(0, |strategy| self.retry_counts.of(strategy));
         let by_remedy = saturating_after(remedied_at, threshold.saturating_add(visit_backoff(policy).delay(attempt)));
         let by_cooldown = saturating_after(remedied_at, seconds(policy.backoff.cooldown_secs));
@@ -359,6 +405,8 @@ impl PullRequest {
         self.add_past_head(old);
         self.signals = early.map_or_else(Signals::default, |early| early.signals);
         self.head_at = at;
+        self.base_conflict = None;
+        self.remedied_in = None;
         self.last_requested.clear();
     }
 
@@ -449,6 +497,7 @@ mod tests {
         let mut record = record_in(state);
         record.last_remediation_at = Some(start() + minutes(10));
         record.remediation_action = Some(strategy);
+        record.remedied_in = Some(state);
         for _ in 0..attempts {
             record.retry_counts.spend(strategy);
         }
@@ -509,12 +558,10 @@ mod tests {
         assert_eq!(record.stale_at(&acting()), Some(remedied_at + minutes(32)), "threshold and backoff");
         record.state_since = remedied_at + minutes(2) + SECOND;
         assert_eq!(record.stale_at(&acting()), Some(remedied_at + minutes(32) + SECOND), "the later of the two");
-        // A budget that was reset has no backoff, but the cooldown still applies.
+        // After progress neither the backoff nor the cooldown applies.
         record.state = State::Merging;
-        record.retry_counts.rebuild = 0;
-        assert_eq!(record.stale_at(&acting()), Some(remedied_at + SECOND * 900));
-        record.state_since = remedied_at + minutes(10) + SECOND;
-        assert_eq!(record.stale_at(&acting()), Some(remedied_at + SECOND * 901));
+        record.remedied_in = None;
+        assert_eq!(record.stale_at(&acting()), Some(record.state_since + minutes(5)));
     }
 
     #[test]
@@ -733,8 +780,9 @@ mod tests {
         (record.replaces, record.replaced_by) = (Some(41), Some(43));
         record.request_verification("why", at);
         (record.not_before, record.ttl) = (Some(at), Some(at));
+        let previous = PreviousRemedy { at, strategy: Strategy::Rebuild, remedied_in: Some(State::ChecksFailed) };
         if let Some(run) = &mut record.active_run {
-            (run.accepted, run.human, run.previous) = (true, true, Some((at, Strategy::Rebuild)));
+            (run.accepted, run.human, run.previous) = (true, true, Some(previous));
         }
         assert_read_back(&record);
     }

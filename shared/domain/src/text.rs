@@ -85,6 +85,19 @@ pub fn drift(pr: &PrId, old: State, new: State) -> String {
     format!("State drift detected for PR #{}: table={old}, actual={new}", pr.number)
 }
 
+/// Suture assumed a state when it started a remedy, and the remedy was not proven.
+pub fn withdrawn(pr: &PrId, assumed: State, actual: State, strategy: Strategy) -> String {
+    format!("{}; {strategy} was not proven", drift(pr, assumed, actual))
+}
+
+/// GitHub did not compute the mergeability of a head in this many visits in a row.
+pub fn mergeability_unknown(visits: u32) -> String {
+    format!(
+        "GitHub has not computed whether this head can be merged, {visits} visits in a row: open the pull request on GitHub, \
+         and push a commit if it still does not say"
+    )
+}
+
 /// What Suture does for a classification, to follow "Suture will …".
 pub fn action(classification: Classification) -> &'static str {
     match classification {
@@ -376,7 +389,7 @@ mod tests {
             next: None,
             overridden: overridden.map(|why| (Classification::RetryChecks, why.to_owned())),
             stop_build: false,
-            inconclusive: false,
+            inconclusive: None,
         }
     }
 

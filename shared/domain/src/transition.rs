@@ -57,7 +57,7 @@ impl TransitionTrigger {
 
     /// The triggers that signals of one head can fire. The others need a fact of their own (a push, a close, an
     /// escalation), so `walk` never uses them.
-    const OF_SIGNALS: [Self; 10] = [
+    pub(crate) const OF_SIGNALS: [Self; 10] = [
         Self::ChecksBegin,
         Self::ChecksSucceed,
         Self::CheckFails,
@@ -68,6 +68,16 @@ impl TransitionTrigger {
         Self::PolicyRetriggered,
         Self::ApprovalSubmitted,
         Self::MergeBegins,
+    ];
+
+    /// The triggers that a remedy fires when its target accepted it.
+    const OF_REMEDIES: [Self; 6] = [
+        Self::ChecksBegin,
+        Self::Rebuilt,
+        Self::PolicyBegins,
+        Self::PolicyRetriggered,
+        Self::MergeBegins,
+        Self::BranchUpdated,
     ];
 
     /// The event that is logged for a hop by this trigger.
@@ -180,7 +190,7 @@ pub fn next(state: State, trigger: TransitionTrigger) -> Option<State> {
             | T::ApprovalSubmitted | T::MergeBegins | T::PrReopened | T::ResumedByPerson => None,
         },
         PolicyFailed => match trigger {
-            T::PolicyRetriggered  => Some(PolicyEvaluating),
+            T::PolicyRetriggered => Some(PolicyEvaluating),
             T::MergeConfirmed    => Some(Merged),
             T::BranchUpdated     => Some(ChecksRunning),
             T::PrClosed          => Some(Closed),
@@ -216,18 +226,18 @@ pub fn next(state: State, trigger: TransitionTrigger) -> Option<State> {
             | T::ResumedByPerson => None,
         },
         NeedsIntervention => match trigger {
-            T::ResumedByPerson        => Some(Created),
-            T::ChecksBegin | T::Rebuilt | T::BranchUpdated => Some(ChecksRunning),
+            T::ResumedByPerson   => Some(Created),
+            T::ChecksBegin | T::BranchUpdated => Some(ChecksRunning),
             T::ChecksSucceed     => Some(ChecksPassed),
             T::CheckFails        => Some(ChecksFailed),
-            T::PolicyBegins | T::PolicyRetriggered => Some(PolicyEvaluating),
+            T::PolicyBegins      => Some(PolicyEvaluating),
             T::PolicyMet         => Some(PolicyPassed),
             T::PolicyNotMet      => Some(PolicyFailed),
             T::ApprovalSubmitted => Some(Approved),
             T::MergeBegins       => Some(Merging),
             T::MergeConfirmed    => Some(Merged),
             T::PrClosed          => Some(Closed),
-            T::PrReopened | T::Escalated => None,
+            T::Rebuilt | T::PolicyRetriggered | T::PrReopened | T::Escalated => None,
         },
         Closed => match trigger {
             T::PrReopened        => Some(Created),
@@ -300,4 +310,9 @@ pub fn out_of_intervention(to: State) -> Option<TransitionHop> {
         State::Merged | State::Closed | State::NeedsIntervention => return None,
     };
     Some(TransitionHop { trigger, state: to })
+}
+
+/// The trigger by which an accepted remedy leads to its post-action state; `None` if the table has none.
+pub fn by_remedy(from: State, to: State) -> Option<TransitionTrigger> {
+    TransitionTrigger::OF_REMEDIES.into_iter().find(|trigger| next(from, *trigger) == Some(to))
 }

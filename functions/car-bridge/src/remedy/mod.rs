@@ -105,7 +105,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         match self.or_stop(self.clients.github.update_branch(ctx.pr(), &expected).await).await? {
             BranchUpdate::Accepted => Ok("merging the base into the head".to_owned()),
             BranchUpdate::NothingToMerge => Err(RemedyError::Drop("nothing to merge".to_owned())),
-            BranchUpdate::Conflict => Err(RemedyError::Fail("conflict".to_owned(), AttemptFailure::Invalid)),
+            BranchUpdate::Conflict => Err(RemedyError::Fail("conflict".to_owned(), AttemptFailure::MergeConflict)),
             // In a resumed run the head most likely moved because of the earlier attempt; the new head is the proof.
             BranchUpdate::HeadMoved if ctx.run.resume_count > 0 => Ok("the head has moved already".to_owned()),
             BranchUpdate::HeadMoved => Err(RemedyError::Drop("the head moved".to_owned())),

@@ -144,6 +144,7 @@ fn visit(record: &mut PullRequest, interval: &Interval, policy: &Policy, reopens
         record.lifetime_remedies += 1;
         record.last_remediation_at = Some(at);
         record.remediation_action = Some(strategy);
+        record.remedied_in = Some(record.state);
         record.last_requested.insert(strategy, at);
         // No other remedy starts while one is running.
         record.not_before = Some(saturating_after(at, visit_backoff(policy).delay(1)));

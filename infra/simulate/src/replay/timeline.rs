@@ -155,7 +155,7 @@ fn end_of(event: &Event, to: State) -> IntervalEnd {
     let pushed = kind == EventKind::BranchUpdated && event.from == Some(State::NeedsIntervention);
     if kind == EventKind::EscalatedNeedsIntervention {
         IntervalEnd::Escalation
-    } else if matches!(kind, EventKind::RemediationAccepted | EventKind::RemediationEnded) {
+    } else if kind == EventKind::RemediationAccepted || event.withdraws_assumption() {
         IntervalEnd::Assumption
     } else if kind == EventKind::CommandReceived || pushed {
         IntervalEnd::Person

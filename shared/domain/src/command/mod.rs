@@ -85,12 +85,8 @@ commands! {
     RecheckPolicy {
         name: "/recheck-policy",
         help: "Asks Policy Bot to evaluate again.",
-        valid_in: Only(&[
-            In(State::ChecksPassed),
-            In(State::PolicyEvaluating),
-            In(State::PolicyFailed),
-            In(State::PolicyPassed),
-        ]),
+        // Not POLICY_PASSED: no transition leads back from there, and the next step is `/recheck-approval`.
+        valid_in: Only(&[In(State::ChecksPassed), In(State::PolicyEvaluating), In(State::PolicyFailed)]),
         needs: Write,
         destructive: false,
         strategy: Some(Strategy::RetriggerPolicyBot),

@@ -315,7 +315,7 @@ mod tests {
         }
         insta::assert_snapshot!(rendered, @"
         /rebuild CREATED CHECKS_RUNNING/idle CHECKS_FAILED
-        /recheck-policy CHECKS_PASSED POLICY_EVALUATING POLICY_FAILED POLICY_PASSED
+        /recheck-policy CHECKS_PASSED POLICY_EVALUATING POLICY_FAILED
         /recheck-sod POLICY_FAILED
         /recheck-approval POLICY_PASSED
         /merge APPROVED MERGING

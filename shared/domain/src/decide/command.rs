@@ -34,7 +34,7 @@ pub(super) fn command_requested(mut builder: DecisionBuilder<'_>, request: &Comm
     if takes_over && from == State::NeedsIntervention {
         let implied = builder.record.implied(builder.policy);
         if let Some(hop) = transition::out_of_intervention(implied.state) {
-            builder.enter(hop.state, implied.substatus, now);
+            builder.enter(hop.trigger, implied.substatus, now);
         }
     }
     if matches!(command, Command::Hold | Command::Resume) {

@@ -18,6 +18,7 @@ use crate::signals::Signals;
 use crate::state::{State, Strategy, Substatus};
 use crate::text;
 use crate::time::saturating_after;
+use crate::transition::TransitionTrigger;
 
 /// The first fact about a pull request. Each `pull_request` event has all details, so any of them can create the
 /// record, but only `opened` shows that no event was missed. Other facts are late, or about a pull request that Suture
@@ -80,6 +81,7 @@ fn create_record(
         last_requested: BTreeMap::new(),
         last_remediation_at: None,
         remediation_action: None,
+        remedied_in: None,
         active_run: None,
         labels: described.labels.clone(),
         hold: false,
@@ -98,10 +100,12 @@ fn create_record(
         put_off: None,
         dropped: None,
         refused: None,
+        base_conflict: None,
         abandoning: None,
         reopened_at: None,
         skips: 0,
         inconclusive_visits: 0,
+        unknown_mergeable_visits: 0,
         version: 0,
         due_at: None,
         ttl: None,
@@ -170,6 +174,7 @@ pub(super) fn apply_details(
         changes.push(format!("base: {} → {}", record.base_branch, described.base_branch));
         record.base_branch.clone_from(&described.base_branch);
         record.required_checks = Vec::new();
+        record.base_conflict = None;
         record.request_verification("the base branch changed", builder.now);
     }
     if described.vulnerability_id.is_some() && record.vulnerability_id != described.vulnerability_id {
@@ -231,17 +236,18 @@ pub(super) fn head_moved(
     }
     apply_details(&mut builder, described, as_of);
     let from = builder.record.state;
-    move_head(&mut builder, &described.head, as_of, by_suture);
+    let push = HeadPush { before, by_suture };
+    move_head(&mut builder, &described.head, as_of, push);
     let payload = EventPayload { head: Some(described.head.clone()), ..EventPayload::default() };
     if from == State::NeedsIntervention && by_suture {
         builder.log(EventKind::BranchUpdated, None, payload);
         return builder.finish(FactOutcome::Applied, "push by Suture, still NEEDS_INTERVENTION");
     }
     let at = builder.fact_time();
-    let to = State::ChecksRunning;
-    builder.enter(to, None, at);
+    let change = builder.enter(TransitionTrigger::BranchUpdated, None, at);
+    let to = builder.record.state;
     // Reports on the new head that arrived before the push are applied from here, hop by hop.
-    builder.log(EventKind::BranchUpdated, Some((from, to)), payload);
+    builder.log(EventKind::BranchUpdated, change, payload);
     if builder.record.implied(builder.policy).state != to {
         return builder
             .apply_signals(EventKind::CheckReported, EventPayload::text("reported before the push event arrived"));
@@ -251,9 +257,31 @@ pub(super) fn head_moved(
     builder.finish(FactOutcome::Applied, format!("BRANCH_UPDATED: {from} → {to}"))
 }
 
+/// What is known about a push; by default nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct HeadPush<'a> {
+    /// The head before it.
+    pub(super) before: Option<&'a Sha>,
+    /// The sender is Suture. Without its own login, the webhook cannot tell.
+    pub(super) by_suture: bool,
+}
+
+impl HeadPush<'_> {
+    /// Whether Suture's branch update may have made this push: one was requested for the old head, and the push does not
+    /// start from another commit. The request counts whether it was accepted, answered or even known to have failed,
+    /// because the push event can arrive at any time (R-BUDGET-4).
+    fn may_be_own(self, record: &PullRequest) -> bool {
+        let requested = record.last_requested.contains_key(&Strategy::BranchUpdate);
+        self.by_suture || (requested && self.before.is_none_or(|before| *before == record.head_sha))
+    }
+}
+
 /// Makes another commit the head, and cancels the active remedy if the new head makes it pointless.
-pub(super) fn move_head(builder: &mut DecisionBuilder<'_>, head: &Sha, at: Timestamp, by_suture: bool) {
+pub(super) fn move_head(builder: &mut DecisionBuilder<'_>, head: &Sha, at: Timestamp, push: HeadPush<'_>) {
     let old = builder.record.head_sha.clone();
+    if !push.may_be_own(&builder.record) {
+        builder.record.retry_counts.reset(Strategy::BranchUpdate);
+    }
     let returned = builder.record.past_heads.contains(head);
     builder.record.move_head(head.clone(), at);
     // A push requests checks by itself.
@@ -266,11 +294,6 @@ pub(super) fn move_head(builder: &mut DecisionBuilder<'_>, head: &Sha, at: Times
             builder.now,
         );
     }
-    let updating =
-        builder.record.active_run.as_ref().is_some_and(|run| run.accepted && run.strategy == Strategy::BranchUpdate);
-    if !by_suture && !updating {
-        builder.record.retry_counts.reset(Strategy::BranchUpdate);
-    }
     // A remedy of the old head is cancelled, and refunded if it was not accepted yet. A branch update is kept, accepted
     // or not, because it may be the cause of this push.
     if builder.record.active_run.as_ref().is_some_and(|run| run.strategy != Strategy::BranchUpdate) {
@@ -282,6 +305,10 @@ pub(super) fn move_head(builder: &mut DecisionBuilder<'_>, head: &Sha, at: Times
 pub(super) fn base_moved(mut builder: DecisionBuilder<'_>, base: &str) -> Decision {
     if builder.record.base_branch != base {
         return no_change(FactOutcome::Ignored, format!("`{base}` is not the base of this pull request"));
+    }
+    let moved_at = builder.fact.occurred_at;
+    if let Some(conflict) = builder.record.base_conflict.as_mut().filter(|conflict| moved_at > conflict.at) {
+        conflict.base_moved_at = Some(moved_at);
     }
     builder.record.request_verification(format!("`{base}` has new commits"), builder.now);
     builder.log(EventKind::BaseMoved, None, EventPayload::default());
@@ -303,8 +330,10 @@ pub(super) fn closed(mut builder: DecisionBuilder<'_>, by: Option<&str>, why: Op
     let text = if substatus.is_some() { "" } else { "out of band: not closed by Suture" };
     let payload = EventPayload { by: by.map(str::to_owned), ..EventPayload::text(text) };
     let from = builder.record.state;
-    builder.log(EventKind::PrClosed, Some((from, State::Closed)), payload);
-    enter_terminal(&mut builder, State::Closed, substatus, at);
+    let entered_at = builder.fact_time();
+    let change = builder.enter(TransitionTrigger::PrClosed, substatus, entered_at);
+    builder.log(EventKind::PrClosed, change, payload);
+    end_record(&mut builder, entered_at);
     builder.finish(FactOutcome::Applied, format!("PR_CLOSED: {from} → CLOSED"))
 }
 
@@ -314,10 +343,11 @@ pub(super) fn merged(mut builder: DecisionBuilder<'_>, by: Option<&str>, by_auto
     let expected = by_automerge_bot && matches!(from, State::Approved | State::Merging);
     let text = if expected { String::new() } else { format!("out of band: merged from {from}") };
     let payload = EventPayload { by: by.map(str::to_owned), ..EventPayload::text(&text) };
-    let at = builder.fact.occurred_at;
-    builder.log(kind, Some((from, State::Merged)), payload);
+    let at = builder.fact_time();
+    let change = builder.enter(TransitionTrigger::MergeConfirmed, None, at);
+    builder.log(kind, change, payload);
     end_run_by_merge(&mut builder, kind);
-    enter_terminal(&mut builder, State::Merged, None, at);
+    end_record(&mut builder, at);
     builder.finish(FactOutcome::Applied, format!("{kind}: {from} → MERGED"))
 }
 
@@ -334,15 +364,9 @@ pub(super) fn end_run_by_merge(builder: &mut DecisionBuilder<'_>, kind: EventKin
     }
 }
 
-/// Enters MERGED or CLOSED: the record has no due date any more, and a TTL.
-pub(super) fn enter_terminal(
-    builder: &mut DecisionBuilder<'_>,
-    state: State,
-    substatus: Option<Substatus>,
-    at: Timestamp,
-) {
-    let at = at.min(builder.now);
-    builder.enter(state, substatus, at);
+/// After MERGED or CLOSED was entered: the record has no due date any more, and a TTL.
+pub(super) fn end_record(builder: &mut DecisionBuilder<'_>, at: Timestamp) {
+    let (state, substatus) = (builder.record.state, builder.record.substatus);
     builder.record.retry_counts.reset_reached(state, substatus);
     builder.record.lifecycle_at = builder.record.lifecycle_at.max(at);
     builder.record.last_event_at = builder.record.last_event_at.max(at);
@@ -397,15 +421,16 @@ pub(super) fn reopened(mut builder: DecisionBuilder<'_>, described: &PullRequest
     builder.end_run(RunEnd::Cancelled, "the pull request was reopened");
     builder.record.lifetime_remedies = 0;
     builder.record.retry_counts.reset_all();
+    builder.record.base_conflict = None;
     let at_or_now = builder.fact_time();
     let payload = EventPayload { head: Some(described.head.clone()), ..EventPayload::default() };
-    builder.log(EventKind::PrReopened, Some((from, State::Created)), payload);
-    builder.enter(State::Created, None, at_or_now);
+    let change = builder.enter(TransitionTrigger::PrReopened, None, at_or_now);
+    builder.log(EventKind::PrReopened, change, payload);
     builder.change_vulnerability(VulnerabilityUpdate::Opened);
     if described.head == builder.record.head_sha {
         builder.heads.push(HeadChange::Current(described.head.clone()));
     } else {
-        move_head(&mut builder, &described.head, at, false);
+        move_head(&mut builder, &described.head, at, HeadPush::default());
     }
     if builder.record.implied(builder.policy).state == State::Created {
         return builder.finish(FactOutcome::Applied, "PR_REOPENED: CLOSED → CREATED");

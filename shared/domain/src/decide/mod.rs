@@ -4,13 +4,14 @@
 //!
 //! `lifecycle` creates, moves and ends records; `reports` stores what checks and bots report; `verify` compares with
 //! GitHub; `remediation` claims remedies, handles their updates and escalates; `command` applies people's commands;
-//! `check_run` updates the check run on the head.
+//! `check_run` updates the check run on the head; `state_change` writes the state.
 
 mod check_run;
 mod command;
 mod lifecycle;
 mod remediation;
 mod reports;
+mod state_change;
 mod verify;
 
 use jiff::{SignedDuration, Timestamp};
@@ -304,28 +305,6 @@ impl<'a> DecisionBuilder<'a> {
         self.effects.push(Effect { id, head_sha: self.record.head_sha.clone(), what });
     }
 
-    /// Changes the state. It counts from `at`, but never from an earlier time than before.
-    fn enter(&mut self, state: State, substatus: Option<Substatus>, at: Timestamp) {
-        if self.record.state == State::NeedsIntervention {
-            // Leaving NEEDS_INTERVENTION resets all budgets except close-and-reopen (R-STATE-9).
-            self.record.retry_counts.reset_all();
-            self.record.lifetime_remedies = 0;
-        }
-        self.record.blocked = None;
-        self.record.state = state;
-        self.record.substatus = substatus;
-        self.record.state_since = self.record.state_since.max(at);
-        self.record.not_before = None;
-        self.record.skips = 0;
-        self.record.inconclusive_visits = 0;
-        self.record.dropped = None;
-        self.record.refused = None;
-        self.record.observed_decision = None;
-        if let Some(shown) = &mut self.record.published_check {
-            (shown.command_result, shown.explained) = (None, false);
-        }
-    }
-
     /// Moves to the state that the changed signals imply and logs each hop, or logs an anomaly if no legal path leads
     /// there. `own` and `payload` are the log entry of the fact itself.
     fn apply_signals(mut self, own: EventKind, payload: EventPayload) -> Decision {
@@ -366,12 +345,11 @@ impl<'a> DecisionBuilder<'a> {
         let own_hop = hops.iter().position(|hop| hop.trigger.event() == own).unwrap_or(0);
         let mut payload = Some(payload);
         for (n, hop) in hops.iter().enumerate() {
-            let change = (self.record.state, hop.state);
             let detail = if n == own_hop { payload.take() } else { None };
             let detail = detail.unwrap_or_else(|| EventPayload::text("implied by earlier reports"));
-            self.log(hop.trigger.event(), Some(change), detail);
             let substatus = if n + 1 == hops.len() { substatus } else { None };
-            self.enter(hop.state, substatus, at);
+            let change = self.enter(hop.trigger, substatus, at);
+            self.log(hop.trigger.event(), change, detail);
             self.record.retry_counts.reset_reached(hop.state, substatus);
         }
     }
@@ -381,7 +359,7 @@ impl<'a> DecisionBuilder<'a> {
     fn hop_out_of_intervention(&self, implied: State) -> Vec<TransitionHop> {
         let disproved = self.record.blocked.as_ref().is_none_or(|blocked| match blocked.until {
             BlockedUntil::Progress => implied > blocked.state,
-            BlockedUntil::Mergeable => false,
+            BlockedUntil::Mergeable | BlockedUntil::MergeabilityKnown => false,
         });
         let hop = if disproved { transition::out_of_intervention(implied) } else { None };
         hop.into_iter().collect()

@@ -3,6 +3,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::backoff::AttemptFailure;
 use crate::command::{Command, CommandMessage, CommandSource, MessageVersion};
 use crate::decide::{
     Decision, DecisionBuilder, EffectKind, FactOutcome, RunChange, VulnerabilityUpdate, no_change, verify,
@@ -13,7 +14,8 @@ use crate::id::{CommandId, RunId};
 use crate::insights;
 use crate::policy::Mode;
 use crate::pull_request::{
-    ActiveRun, BlockedDetails, BlockedUntil, DroppedRemedies, ObservedDecision, PermanentRefusal, PullRequest, seconds,
+    ActiveRun, BaseConflict, BlockedDetails, BlockedUntil, DroppedRemedies, ObservedDecision, PermanentRefusal,
+    PreviousRemedy, PullRequest, seconds,
 };
 use crate::remedy;
 use crate::run::RunEnd;
@@ -21,6 +23,7 @@ use crate::run::{Run, RunTrigger};
 use crate::state::{State, Strategy, Substatus};
 use crate::text;
 use crate::time::saturating_after;
+use crate::transition::{self, TransitionTrigger};
 
 /// How long a pull request waits for another open one of the same vulnerability before it escalates (R-REMEDY-8).
 const DUPLICATE_WAIT: SignedDuration = SignedDuration::from_hours(24);
@@ -42,14 +45,14 @@ pub(super) fn diagnosed(builder: DecisionBuilder<'_>, found: &DiagnosisFact) -> 
     if let Some(why) = refused.map(|refused| format!("{} was refused permanently: {}", refused.strategy, refused.why)) {
         return escalate(builder, found, why);
     }
-    match diagnosis.classification.strategy() {
-        Some(Strategy::CloseAndReopen) => check_duplicate_guard(builder, found),
-        Some(strategy) => act(builder, found, strategy),
-        None if diagnosis.classification == Classification::NeedsIntervention => {
+    match (diagnosis.classification.strategy(), diagnosis.inconclusive) {
+        (Some(Strategy::CloseAndReopen), _) => check_duplicate_guard(builder, found),
+        (Some(strategy), _) => act(builder, found, strategy),
+        (None, _) if diagnosis.classification == Classification::NeedsIntervention => {
             escalate(builder, found, text::blocked_reason(diagnosis))
         }
-        None if diagnosis.inconclusive => verify::inconclusive(builder, &diagnosis.evidence.join("; ")),
-        None => postpone(builder, &diagnosis.evidence.join("; ")),
+        (None, Some(cause)) => verify::inconclusive(builder, cause, &diagnosis.evidence.join("; ")),
+        (None, None) => postpone(builder, &diagnosis.evidence.join("; ")),
     }
 }
 
@@ -116,8 +119,10 @@ fn claim(mut builder: DecisionBuilder<'_>, found: &DiagnosisFact, strategy: Stra
     record.retry_counts.spend(strategy);
     record.lifetime_remedies = record.lifetime_remedies.saturating_add(1);
     let previous = record.last_remediation_at.replace(now).zip(record.remediation_action.replace(strategy));
+    let previous = previous.map(|(at, strategy)| PreviousRemedy { at, strategy, remedied_in: record.remedied_in });
+    record.remedied_in = Some(record.state);
     record.not_before = None;
-    record.inconclusive_visits = 0;
+    (record.inconclusive_visits, record.unknown_mergeable_visits) = (0, 0);
     start_remedy(&mut builder, strategy, &found.run, previous, false);
     let record = &builder.record;
     let mut run = Run::remedy(
@@ -175,7 +180,7 @@ pub(super) fn start_remedy(
     builder: &mut DecisionBuilder<'_>,
     strategy: Strategy,
     run: &RunId,
-    previous: Option<(Timestamp, Strategy)>,
+    previous: Option<PreviousRemedy>,
     human: bool,
 ) {
     let required = builder.record.required(builder.policy).to_vec();
@@ -212,12 +217,15 @@ fn escalate(mut builder: DecisionBuilder<'_>, found: &DiagnosisFact, reason: Str
         failure,
         ..EventPayload::text(&reason)
     };
-    builder.log(EventKind::EscalatedNeedsIntervention, Some((from, State::NeedsIntervention)), payload);
     let now = builder.now;
-    builder.enter(State::NeedsIntervention, substatus, now);
+    let change = builder.enter(TransitionTrigger::Escalated, substatus, now);
+    builder.log(EventKind::EscalatedNeedsIntervention, change, payload);
     // Green checks do not resolve a conflict or a branch that is behind: only GitHub's merge status does.
-    let until =
-        if matches!(diagnosis.rule.number, "1" | "2") { BlockedUntil::Mergeable } else { BlockedUntil::Progress };
+    let until = match diagnosis.rule.number {
+        "0" => BlockedUntil::MergeabilityKnown,
+        "1" | "2" => BlockedUntil::Mergeable,
+        _ => BlockedUntil::Progress,
+    };
     builder.record.blocked =
         Some(BlockedDetails { reason: truncate(&reason, EventPayload::MAX_TEXT), state: from, until, at: now });
     builder.diagnosis_text = Some(text::diagnosis(diagnosis));
@@ -255,13 +263,27 @@ pub(super) fn remedy_update(mut builder: DecisionBuilder<'_>, run: &RunId, updat
         }
         RemedyUpdate::Dropped { why } => {
             builder.refund();
+            builder.withdraw_request(&active);
+            builder.reset_after_foreign_push(&active);
             let now = builder.now;
             let drops = builder.record.dropped.take().map_or(0, |drops| drops.count);
             ended(builder, &active, RunEnd::Dropped, &format!("dropped: {why}"), |record| {
                 record.dropped = Some(DroppedRemedies { count: drops.saturating_add(1), at: now });
             })
         }
+        RemedyUpdate::Failed { error, failure: AttemptFailure::MergeConflict } => {
+            let at = builder.now;
+            builder.withdraw_request(&active);
+            ended(builder, &active, RunEnd::Failed, &format!("failed: {error}"), |record| {
+                if record.head_sha == active.head_sha {
+                    record.base_conflict = Some(BaseConflict { at, base_moved_at: None });
+                }
+            })
+        }
         RemedyUpdate::Failed { error, failure } => {
+            if !failure.may_have_succeeded() {
+                builder.withdraw_request(&active);
+            }
             let refused = PermanentRefusal { strategy: active.strategy, why: truncate(error, EventPayload::MAX_TEXT) };
             let refused = (!failure.may_retry()).then_some(refused);
             ended(builder, &active, RunEnd::Failed, &format!("failed: {error}"), |record| record.refused = refused)
@@ -313,9 +335,13 @@ fn accepted(mut builder: DecisionBuilder<'_>, active: &ActiveRun) -> Decision {
         builder.record.signals.mark_accepted(active.strategy);
         let implied = builder.record.implied(builder.policy);
         if Some(implied.state) == fixed.post_action && implied.state != from {
-            change = Some((from, implied.state));
             let now = builder.now;
-            builder.enter(implied.state, implied.substatus, now);
+            change = transition::by_remedy(from, implied.state)
+                .and_then(|trigger| builder.enter(trigger, implied.substatus, now));
+            if change.is_none() {
+                // The state changed since the claim: GitHub decides.
+                builder.record.request_verification(format!("{} was accepted in {from}", active.strategy), now);
+            }
         }
     }
     let deadline = saturating_after(builder.now, remedy::proof_timeout(active.strategy, builder.policy));
@@ -327,9 +353,8 @@ fn accepted(mut builder: DecisionBuilder<'_>, active: &ActiveRun) -> Decision {
     builder.finish(FactOutcome::Applied, format!("{} was accepted", active.strategy))
 }
 
-/// Ends a run that was not proven. If the record is in the post-action state that Suture assumed, it returns to the
-/// state its signals imply. This only withdraws Suture's own assumption, so the transition table does not apply, and
-/// staleness still counts from the same time.
+/// Ends a run that was not proven. If the record is in the post-action state that Suture assumed, the state is corrected
+/// to the one its signals imply; staleness still counts from the same time.
 fn ended(
     mut builder: DecisionBuilder<'_>,
     active: &ActiveRun,
@@ -341,13 +366,15 @@ fn ended(
     let from = builder.record.state;
     let assumed = active.accepted && Some(from) == remedy::of(active.strategy).post_action;
     let implied = builder.record.implied(builder.policy);
-    let change = (assumed && implied.state != from).then_some((from, implied.state));
-    if change.is_some() {
-        let progressed_at = builder.record.state_since;
-        builder.enter(implied.state, implied.substatus, progressed_at);
-    }
     let payload = EventPayload { run: Some(active.id.clone()), run_end: Some(end), ..EventPayload::text(why) };
-    builder.log(EventKind::RemediationEnded, change, payload);
+    builder.log(EventKind::RemediationEnded, None, payload);
+    if assumed && implied.state != from {
+        let text = text::withdrawn(&builder.record.id, from, implied.state, active.strategy);
+        let since = builder.record.state_since;
+        let change = builder.correct_state(implied.state, implied.substatus, since);
+        let payload = EventPayload { run: Some(active.id.clone()), ..EventPayload::text(&text) };
+        builder.log(EventKind::StateDriftCorrected, change, payload);
+    }
     if active.human {
         builder.command_result = Some(text::check_run::command_failed(active.strategy, why));
     }
@@ -374,20 +401,39 @@ impl DecisionBuilder<'_> {
         }
     }
 
-    /// Undoes the claim of a remedy that was never executed: budget, lifetime count and the time of the last remedy.
-    pub(super) fn refund(&mut self) {
-        let Some(active) = self.record.active_run.clone().filter(|run| !run.accepted) else { return };
+    /// The target never got the request or refused it: the one before it is the last again. A new head has had no
+    /// request yet.
+    fn withdraw_request(&mut self, active: &ActiveRun) {
+        if active.head_sha != self.record.head_sha {
+            return;
+        }
         match active.previous_request {
             Some(at) => _ = self.record.last_requested.insert(active.strategy, at),
             None => _ = self.record.last_requested.remove(&active.strategy),
         }
+    }
+
+    /// A branch update that was never executed did not make the push that arrived meanwhile, and neither did an earlier
+    /// one, if there was none: then somebody else pushed (R-BUDGET-4).
+    fn reset_after_foreign_push(&mut self, active: &ActiveRun) {
+        let pushed = active.strategy == Strategy::BranchUpdate && active.head_sha != self.record.head_sha;
+        if pushed && !active.accepted && active.previous_request.is_none() {
+            self.record.retry_counts.reset(Strategy::BranchUpdate);
+        }
+    }
+
+    /// Undoes the claim of a remedy that was never executed: budget, lifetime count and the time of the last remedy.
+    pub(super) fn refund(&mut self) {
+        let Some(active) = self.record.active_run.clone().filter(|run| !run.accepted) else { return };
         if active.human {
             return;
         }
         self.record.retry_counts.refund(active.strategy);
         self.record.lifetime_remedies = self.record.lifetime_remedies.saturating_sub(1);
-        self.record.last_remediation_at = active.previous.map(|(at, _)| at);
-        self.record.remediation_action = active.previous.map(|(_, strategy)| strategy);
+        self.record.last_remediation_at = active.previous.map(|previous| previous.at);
+        self.record.remediation_action = active.previous.map(|previous| previous.strategy);
+        let same_head = active.head_sha == self.record.head_sha;
+        self.record.remedied_in = active.previous.filter(|_| same_head).and_then(|previous| previous.remedied_in);
         if active.strategy == Strategy::CloseAndReopen {
             self.change_vulnerability(VulnerabilityUpdate::RefundReopen);
         }

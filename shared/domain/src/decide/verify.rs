@@ -5,13 +5,15 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::admission::GateEpoch;
-use crate::decide::{Decision, DecisionBuilder, FactOutcome, lifecycle, no_change};
+use crate::decide::lifecycle::{self, HeadPush};
+use crate::decide::{Decision, DecisionBuilder, FactOutcome, no_change};
+use crate::diagnosis::InconclusiveCause;
 use crate::event::{EventKind, EventPayload};
 use crate::policy::BehindRule;
-use crate::pull_request::{BlockedUntil, visit_backoff};
+use crate::pull_request::{BlockedUntil, seconds, visit_backoff};
 use crate::signals::{ImpliedState, UpdateResult};
 use crate::snapshot::{LiveStatus, Mergeability, PullRequestState, Snapshot};
-use crate::state::{State, Strategy};
+use crate::state::State;
 use crate::text;
 use crate::time::saturating_after;
 use crate::transition;
@@ -39,6 +41,12 @@ pub(super) fn verified(mut builder: DecisionBuilder<'_>, snapshot: &Snapshot) ->
             builder.record.not_before = None;
             builder.record.put_off = None;
             builder.record.skips = 0;
+            if resolves_conflict(&builder, snapshot) {
+                builder.record.base_conflict = None;
+            }
+            if snapshot.live.mergeable != Mergeability::Unknown {
+                builder.record.unknown_mergeable_visits = 0;
+            }
             let moved = builder.record.head_sha != head_was;
             correct(builder, moved, noted, &snapshot.live)
         }
@@ -49,6 +57,13 @@ pub(super) fn verified(mut builder: DecisionBuilder<'_>, snapshot: &Snapshot) ->
 /// head is current whatever the times say.
 fn head_moved_since(builder: &DecisionBuilder<'_>, snapshot: &Snapshot) -> bool {
     builder.record.head_at > snapshot.read_at && builder.record.head_sha != snapshot.details.head
+}
+
+/// Whether the snapshot disproves the conflict that a branch update found. GitHub computes mergeability later than it
+/// refuses an update, so `Clean` counts only if the base moved in between.
+fn resolves_conflict(builder: &DecisionBuilder<'_>, snapshot: &Snapshot) -> bool {
+    let base_moved_at = builder.record.base_conflict.and_then(|conflict| conflict.base_moved_at);
+    snapshot.live.mergeable == Mergeability::Clean && base_moved_at.is_some_and(|at| snapshot.read_at > at)
 }
 
 /// GitHub says merged or closed, and no webhook reported it.
@@ -66,11 +81,13 @@ fn correct_to_terminal(
         name: Some(missed.name().to_owned()),
         ..EventPayload::text(&format!("{drift}; missed: {missed}"))
     };
-    builder.log(EventKind::StateDriftCorrected, Some((from, to)), payload);
     builder.record.verified_at = Some(builder.now);
-    lifecycle::end_run_by_merge(&mut builder, missed);
     let substatus = builder.closing_substatus(to);
-    lifecycle::enter_terminal(&mut builder, to, substatus, at);
+    let at = at.min(builder.now);
+    let change = builder.correct_state(to, substatus, at);
+    builder.log(EventKind::StateDriftCorrected, change, payload);
+    lifecycle::end_run_by_merge(&mut builder, missed);
+    lifecycle::end_record(&mut builder, at);
     builder.finish(FactOutcome::Applied, drift)
 }
 
@@ -81,11 +98,9 @@ fn note_snapshot(builder: &mut DecisionBuilder<'_>, snapshot: &Snapshot) -> Upda
         builder.record.required_checks = lifecycle::required_contexts(builder.policy, contexts);
     }
     if snapshot.details.head != builder.record.head_sha {
-        let run = builder.record.active_run.as_ref();
-        let by_suture = run.is_some_and(|run| run.accepted && run.strategy == Strategy::BranchUpdate);
         // The time of the push is unknown. It must not be later than that of a push event still to arrive.
         let at = builder.record.head_at.max(snapshot.read_at.saturating_sub(CLOCK_SKEW).unwrap_or(snapshot.read_at));
-        lifecycle::move_head(builder, &snapshot.details.head, at, by_suture);
+        lifecycle::move_head(builder, &snapshot.details.head, at, HeadPush::default());
     }
     let live = builder.record.active_run.as_ref().filter(|run| run.head_sha == builder.record.head_sha);
     // By GitHub's clock, a result of the remedy may seem slightly older than the remedy.
@@ -122,12 +137,18 @@ fn correct(mut builder: DecisionBuilder<'_>, moved: bool, noted: UpdateResult, l
     builder.finish(FactOutcome::Applied, format!("{summary}: {from}"))
 }
 
-/// Whether the conflict or the branch lag that caused the escalation is resolved.
+/// Whether GitHub's merge status disproves the cause of the escalation: the conflict or the branch lag is resolved, or
+/// the mergeability is known again.
 fn is_mergeable_again(builder: &DecisionBuilder<'_>, live: &LiveStatus) -> bool {
-    let awaits_merge_status =
-        builder.record.blocked.as_ref().is_some_and(|blocked| blocked.until == BlockedUntil::Mergeable);
-    let lag_matters = live.strict || builder.policy.checks.behind == BehindRule::Always;
-    awaits_merge_status && live.mergeable == Mergeability::Clean && (!lag_matters || live.behind_by == Some(0))
+    match builder.record.blocked.as_ref().map(|blocked| blocked.until) {
+        Some(BlockedUntil::MergeabilityKnown) => live.mergeable != Mergeability::Unknown,
+        Some(BlockedUntil::Mergeable) => {
+            let lag_matters = live.strict || builder.policy.checks.behind == BehindRule::Always;
+            let resolved = builder.record.base_conflict.is_none() && live.mergeable == Mergeability::Clean;
+            resolved && (!lag_matters || live.behind_by == Some(0))
+        }
+        Some(BlockedUntil::Progress) | None => false,
+    }
 }
 
 fn drift(mut builder: DecisionBuilder<'_>, implied: ImpliedState, moved: bool) -> Decision {
@@ -145,14 +166,14 @@ fn drift(mut builder: DecisionBuilder<'_>, implied: ImpliedState, moved: bool) -
         name: missed.last().map(|&name| name.to_owned()),
         ..EventPayload::text(&detail)
     };
-    builder.log(EventKind::StateDriftCorrected, Some((from, to)), payload);
     let since = builder
         .record
         .signals
         .since(to, builder.record.required(builder.policy))
         .unwrap_or(builder.record.head_at)
         .min(builder.now);
-    builder.enter(to, implied.substatus, since);
+    let change = builder.correct_state(to, implied.substatus, since);
+    builder.log(EventKind::StateDriftCorrected, change, payload);
     builder.record.last_event_at = builder.record.last_event_at.max(since);
     // Missed events count as real events: each state on the way resets the budgets it proves.
     for hop in &hops {
@@ -181,11 +202,23 @@ pub(super) fn skipped(
     retry_later(builder, visits, why)
 }
 
-/// Jenkins could not be reached. Counted separately from GitHub: the third time in a row escalates (R-DIAG-16).
-pub(super) fn inconclusive(mut builder: DecisionBuilder<'_>, why: &str) -> Decision {
-    builder.record.inconclusive_visits = builder.record.inconclusive_visits.saturating_add(1);
-    let visits = builder.record.inconclusive_visits;
-    retry_later(builder, visits, why)
+/// Jenkins could not be reached, or GitHub has not computed the mergeability. Each is counted on its own (R-DIAG-16,
+/// R-DIAG-24).
+pub(super) fn inconclusive(mut builder: DecisionBuilder<'_>, cause: InconclusiveCause, why: &str) -> Decision {
+    let record = &mut builder.record;
+    match cause {
+        InconclusiveCause::Jenkins => {
+            record.inconclusive_visits = record.inconclusive_visits.saturating_add(1);
+            let visits = record.inconclusive_visits;
+            retry_later(builder, visits, why)
+        }
+        InconclusiveCause::Mergeability => {
+            record.unknown_mergeable_visits = record.unknown_mergeable_visits.saturating_add(1);
+            // The visit has asked several times already, so the next one waits for the longest backoff.
+            record.not_before = Some(saturating_after(builder.now, seconds(builder.policy.backoff.max_secs)));
+            builder.finish(FactOutcome::Applied, format!("no action: {why}"))
+        }
+    }
 }
 
 fn retry_later(mut builder: DecisionBuilder<'_>, visits: u32, why: &str) -> Decision {

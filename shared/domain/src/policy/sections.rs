@@ -268,7 +268,7 @@ table! {
         base_secs: u32 = 30,
         /// The longest wait.
         max_secs: u32 = 600,
-        /// The least time between two automatic remedies of one pull request.
+        /// The least time between two automatic remedies of one pull request, unless it progressed in between.
         cooldown_secs: u32 = 900,
     }
 }

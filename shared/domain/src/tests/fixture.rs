@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::command::{Command, CommandSource};
-use crate::decide::{Decision, FactOutcome, VulnerabilityUpdate, decide};
+use crate::decide::{Decision, FactOutcome, RunChange, VulnerabilityUpdate, decide};
 use crate::diagnosis::{Classification, Diagnosis, DiagnosisInput, classify};
 use crate::event::{
     Actor, CommandRequest, DiagnosisFact, Event, EventKind, Fact, FactKind, PullRequestDetails, RemedyUpdate,
@@ -11,6 +11,7 @@ use crate::event::{
 use crate::id::{EventId, PrId, RunId, Sha};
 use crate::policy::{Mode, Policies, Policy};
 use crate::pull_request::{PullRequest, Vulnerability};
+use crate::run::RunEnd;
 use crate::signals::{
     ApprovalReport, CheckFailure, CheckKind, CheckReport, CheckVerdict, MergeReport, PolicyReport, PolicyVerdict,
     RenewalMark, Signals,
@@ -18,6 +19,7 @@ use crate::signals::{
 use crate::snapshot::{LiveStatus, Mergeability, PullRequestState, Snapshot};
 use crate::state::{State, Substatus};
 use crate::text::EscalationHistory;
+use crate::transition::{TransitionTrigger, next};
 
 pub(crate) fn sha(letter: char) -> Sha {
     letter.to_string().repeat(40).parse().unwrap()
@@ -89,6 +91,21 @@ pub(crate) fn approved(at: Timestamp) -> ApprovalReport {
 
 pub(crate) fn merging(at: Timestamp) -> MergeReport {
     MergeReport { failed: false, at, text: String::new(), renewal: RenewalMark::None }
+}
+
+/// Every change of the state is logged, and is a transition of the table or a drift correction.
+fn assert_changes_are_in_the_table(before: Option<&PullRequest>, decision: &Decision) {
+    let mut state = before.map_or(State::Created, |record| record.state);
+    for event in &decision.events {
+        let Some((from, to)) = event.from.zip(event.to) else { continue };
+        assert_eq!(from, state, "{} does not start in the state of the record", event.kind);
+        let legal = TransitionTrigger::ALL.into_iter().any(|trigger| next(from, trigger) == Some(to));
+        assert!(legal || event.kind == EventKind::StateDriftCorrected, "{}: {from} → {to}", event.kind);
+        state = to;
+    }
+    if let Some(after) = &decision.record {
+        assert_eq!(after.state, state, "a change of the state was not logged: {}", decision.reason);
+    }
 }
 
 /// One pull request, its log, and the clock.
@@ -202,6 +219,7 @@ impl PrScenario {
         for (n, event) in decision.events.iter().enumerate() {
             assert_eq!(usize::from(event.hop), n, "hops are numbered from 0");
         }
+        assert_changes_are_in_the_table(before.as_ref(), &decision);
         self.log.extend(decision.events.iter().cloned());
         self.last = Some(decision);
     }
@@ -330,6 +348,21 @@ impl PrScenario {
         };
         self.apply(FactKind::Diagnosed(Box::new(found)));
         Some(classification)
+    }
+
+    /// One visit of the sweep with this live status; everything else is as in the record.
+    pub(crate) fn sweep_with(&mut self, change: impl FnOnce(&mut LiveStatus)) -> Option<Classification> {
+        let mut github = self.github();
+        change(&mut github.live);
+        self.sweep(github)
+    }
+
+    /// The run that the last decision ended.
+    pub(crate) fn run_end(&self) -> Option<(RunEnd, &str)> {
+        self.last().runs.iter().find_map(|change| match change {
+            RunChange::Ended { end, outcome, .. } => Some((*end, outcome.as_str())),
+            RunChange::Open(_) | RunChange::Accepted { .. } => None,
+        })
     }
 
     /// An update of the active remedy by the Car Bridge.

@@ -3,9 +3,11 @@
 
 #![expect(clippy::wildcard_enum_match_arm, reason = "a test names what it is about, not everything it is not about")]
 
+mod branch_update;
 mod check_run;
 pub(crate) mod fixture;
 mod properties;
 mod remediation;
 mod scenarios;
 mod state_table;
+mod waiting;

@@ -35,21 +35,6 @@ fn claimed(state: State) -> PrScenario {
     scenario
 }
 
-impl PrScenario {
-    fn sweep_with(&mut self, change: impl FnOnce(&mut LiveStatus)) -> Option<Classification> {
-        let mut github = self.github();
-        change(&mut github.live);
-        self.sweep(github)
-    }
-
-    fn run_end(&self) -> Option<(RunEnd, &str)> {
-        self.last().runs.iter().find_map(|change| match change {
-            RunChange::Ended { end, outcome, .. } => Some((*end, outcome.as_str())),
-            RunChange::Open(_) | RunChange::Accepted { .. } => None,
-        })
-    }
-}
-
 #[test]
 fn claim_has_run_budget_event_and_command() {
     let scenario = claimed(State::PolicyPassed);
@@ -237,7 +222,11 @@ fn failed_remedy_keeps_its_cost_and_leaves_the_post_action_state() {
         assert_eq!(scenario.state(), state, "the signals count again");
         assert_eq!(scenario.record().state_since, progressed_at, "the threshold does not restart");
         let event = scenario.log.last().unwrap();
-        assert_eq!((event.kind, event.from, event.to), (EventKind::RemediationEnded, Some(post_action), Some(state)));
+        assert_eq!(
+            (event.kind, event.from, event.to),
+            (EventKind::StateDriftCorrected, Some(post_action), Some(state))
+        );
+        assert!(event.withdraws_assumption(), "no event was missed");
         assert_eq!(scenario.record().lifetime_remedies, 1);
         assert_eq!(scenario.run_end(), Some((RunEnd::Failed, "failed: Jenkins answered 500")));
         assert_eq!(scenario.record().due_at, Some(scenario.now));

@@ -2,8 +2,16 @@
 
 use std::fmt::Write as _;
 
-use crate::state::{State, Substatus};
-use crate::transition::{TransitionTrigger, next, out_of_intervention, walk};
+use super::fixture::{PrScenario, described};
+use crate::command::Command;
+use crate::decide::FactOutcome;
+use crate::event::FactKind;
+use crate::pull_request::BlockedUntil;
+use crate::remedy;
+use crate::signals::{CheckVerdict, PolicyVerdict};
+use crate::snapshot::Mergeability;
+use crate::state::{State, Strategy, Substatus};
+use crate::transition::{TransitionTrigger, by_remedy, next, out_of_intervention, walk};
 
 #[test]
 fn docs_show_the_table_as_it_is() {
@@ -41,25 +49,9 @@ fn open_states_can_be_merged_closed_pushed_and_escalated() {
 #[test]
 fn every_live_state_but_merging_is_left_by_signals_too() {
     for state in State::ALL.into_iter().filter(|state| state.is_live() && *state != State::Merging) {
-        let transitions = TransitionTrigger::ALL
-            .into_iter()
-            .filter(|t| is_fired_by_signals(*t))
-            .filter_map(|t| next(state, t))
-            .count();
+        let transitions = TransitionTrigger::OF_SIGNALS.into_iter().filter_map(|t| next(state, t)).count();
         assert!(transitions > 0, "{state}");
     }
-}
-
-fn is_fired_by_signals(trigger: TransitionTrigger) -> bool {
-    !matches!(
-        trigger,
-        TransitionTrigger::MergeConfirmed
-            | TransitionTrigger::BranchUpdated
-            | TransitionTrigger::PrClosed
-            | TransitionTrigger::PrReopened
-            | TransitionTrigger::Escalated
-            | TransitionTrigger::ResumedByPerson
-    )
 }
 
 /// Every transition of the pipeline (R-STATE-3), in its order.
@@ -87,11 +79,119 @@ fn table_allows_exactly_these_transitions() {
     }
     // Of the triggers that signals fire, a live state accepts only these.
     for from in S::ALL.into_iter().filter(|state| state.is_live()) {
-        for trigger in T::ALL.into_iter().filter(|t| is_fired_by_signals(*t)) {
+        for trigger in T::OF_SIGNALS {
             let expected = listed.iter().find(|(f, t, _)| (*f, *t) == (from, trigger)).map(|(_, _, to)| *to);
             assert_eq!(next(from, trigger), expected, "{from} {trigger}");
         }
     }
+}
+
+/// Escalated before any check reported. Reports that are not on checks are kept, so that the next check leads out of
+/// NEEDS_INTERVENTION to the state that all of them imply.
+fn escalated_with(reports: &[fn(&mut PrScenario)]) -> PrScenario {
+    let mut scenario = PrScenario::at(State::Created);
+    escalate(&mut scenario);
+    scenario.record_mut().blocked.as_mut().unwrap().until = BlockedUntil::Progress;
+    for report in reports {
+        report(&mut scenario);
+    }
+    assert_eq!(scenario.state(), State::NeedsIntervention);
+    scenario
+}
+
+fn escalate(scenario: &mut PrScenario) {
+    scenario.vulnerability.close_and_reopen = 1;
+    scenario.advance_minutes(130);
+    scenario.sweep_with(|live| live.mergeable = Mergeability::Conflicting);
+}
+
+/// A pull request in this state, prepared for the trigger.
+fn before(state: State, trigger: TransitionTrigger) -> PrScenario {
+    use TransitionTrigger as T;
+    if state != State::NeedsIntervention {
+        return PrScenario::at(state);
+    }
+    let passed: fn(&mut PrScenario) = |s| s.policy_bot(PolicyVerdict::Passed);
+    let rejected: fn(&mut PrScenario) = |s| s.policy_bot(PolicyVerdict::Failed(Substatus::SodFailure));
+    match trigger {
+        T::PolicyBegins => escalated_with(&[|s| s.policy_bot(PolicyVerdict::Evaluating)]),
+        T::PolicyMet => escalated_with(&[passed]),
+        T::PolicyNotMet => escalated_with(&[rejected]),
+        T::ApprovalSubmitted => escalated_with(&[passed, PrScenario::approve]),
+        T::MergeBegins => escalated_with(&[passed, PrScenario::approve, PrScenario::merge_attempt]),
+        _ => escalated_with(&[]),
+    }
+}
+
+/// Applies the fact that fires this trigger.
+fn fire(scenario: &mut PrScenario, trigger: TransitionTrigger) {
+    use TransitionTrigger as T;
+    scenario.advance_minutes(1);
+    match trigger {
+        T::ChecksBegin => scenario.check("build", CheckVerdict::Running),
+        T::CheckFails => scenario.fail("build", None, "boom"),
+        T::Rebuilt => scenario.rerun("build", CheckVerdict::Running, 8),
+        T::BranchUpdated => scenario.push('b', false),
+        T::MergeConfirmed => scenario.apply(FactKind::Merged { by: None, by_automerge_bot: false }),
+        T::PrClosed => scenario.apply(FactKind::Closed { by: None, why: None }),
+        T::PrReopened => scenario.apply(FactKind::Reopened(described(&scenario.head.clone()))),
+        T::Escalated => escalate(scenario),
+        T::ResumedByPerson => scenario.command(Command::Resume),
+        T::PolicyBegins | T::PolicyMet | T::PolicyNotMet | T::ApprovalSubmitted | T::MergeBegins | T::ChecksSucceed
+            if scenario.state() == State::NeedsIntervention =>
+        {
+            scenario.check("build", CheckVerdict::Passed);
+        }
+        T::ChecksSucceed => scenario.check("build", CheckVerdict::Passed),
+        T::PolicyBegins | T::PolicyRetriggered => scenario.policy_bot(PolicyVerdict::Evaluating),
+        T::PolicyMet => scenario.policy_bot(PolicyVerdict::Passed),
+        T::PolicyNotMet => scenario.policy_bot(PolicyVerdict::Failed(Substatus::SodFailure)),
+        T::ApprovalSubmitted => scenario.approve(),
+        T::MergeBegins => scenario.merge_attempt(),
+    }
+}
+
+#[test]
+fn decide_makes_every_transition_of_the_table() {
+    for state in State::ALL {
+        for trigger in TransitionTrigger::ALL {
+            let Some(to) = next(state, trigger) else { continue };
+            let mut scenario = before(state, trigger);
+            fire(&mut scenario, trigger);
+            let logged: Vec<_> = scenario.last().events.iter().map(|e| (e.kind, e.from, e.to)).collect();
+            assert_eq!(
+                logged.first(),
+                Some(&(trigger.event(), Some(state), Some(to))),
+                "{state} {trigger}: {logged:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn accepted_remedy_makes_a_transition_of_the_table() {
+    use State as S;
+    for strategy in Strategy::ALL {
+        let Some(to) = remedy::of(strategy).post_action else { continue };
+        let from: &[State] = match strategy {
+            Strategy::Rebuild => &[S::Created, S::ChecksFailed],
+            Strategy::BranchUpdate => &S::ALL[..9],
+            Strategy::RetriggerPolicyBot => &[S::ChecksPassed, S::PolicyFailed],
+            Strategy::RetriggerSodCheck => &[S::PolicyFailed],
+            Strategy::RetriggerAutomergeBot => &[S::Approved],
+            Strategy::RetriggerApproverBot | Strategy::CloseAndReopen => &[],
+        };
+        for from in from {
+            let trigger = by_remedy(*from, to).unwrap_or_else(|| panic!("{strategy} in {from}"));
+            assert_eq!(next(*from, trigger), Some(to), "{strategy} in {from}");
+        }
+    }
+    // Policy Bot passed: the table has no way back, so the command is refused.
+    assert_eq!(by_remedy(S::PolicyPassed, S::PolicyEvaluating), None);
+    let mut scenario = PrScenario::at(S::PolicyPassed);
+    scenario.command(Command::RecheckPolicy);
+    assert_eq!((scenario.outcome(), scenario.state()), (FactOutcome::Refused, S::PolicyPassed));
+    assert!(scenario.last().reason.contains("Valid now: `/recheck-approval`"), "{}", scenario.last().reason);
 }
 
 #[test]
@@ -219,7 +319,7 @@ fn render() -> String {
     );
     page.push_str("```mermaid\nstateDiagram-v2\n    [*] --> CREATED\n");
     for state in State::ALL.into_iter().filter(|state| state.is_live()) {
-        for trigger in TransitionTrigger::ALL.into_iter().filter(|t| is_fired_by_signals(*t)) {
+        for trigger in TransitionTrigger::OF_SIGNALS {
             if let Some(to) = next(state, trigger) {
                 let _ = writeln!(page, "    {state} --> {to}: {trigger}");
             }

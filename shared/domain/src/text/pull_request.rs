@@ -264,6 +264,9 @@ pub fn activity(event: &Event) -> Option<String> {
         EventKind::EscalatedNeedsIntervention => format!("Suture escalated it to a person: {details}"),
         EventKind::CommandReceived if event.payload.refused => format!("{by} asked for `{name}`, {details}"),
         EventKind::CommandReceived => format!("{by} asked for `{name}`"),
+        EventKind::StateDriftCorrected if event.withdraws_assumption() => {
+            format!("Suture corrected the state: {details}")
+        }
         EventKind::StateDriftCorrected => format!("Suture corrected the state from GitHub: {details}"),
         EventKind::MergeSucceeded => "Automerge Bot merged it".to_owned(),
         EventKind::PrMerged => match &event.payload.by {
