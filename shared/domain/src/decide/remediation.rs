@@ -92,6 +92,14 @@ fn check_duplicate_guard(mut builder: DecisionBuilder<'_>, found: &DiagnosisFact
             format!("{reason} has been open for 24 hours, and this one still has conflicts"),
         );
     }
+    if waiting_since.is_none() {
+        let payload = EventPayload {
+            head: Some(builder.record.head_sha.clone()),
+            name: Some(format!("#{other}")),
+            ..EventPayload::text(&reason)
+        };
+        builder.log(EventKind::DuplicateExists, None, payload);
+    }
     let since = waiting_since.unwrap_or(builder.now);
     let state = builder.record.state;
     builder.record.blocked =

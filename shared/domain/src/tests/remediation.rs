@@ -388,8 +388,18 @@ fn duplicate_guard_waits_24_hours_then_escalates() {
     assert_eq!((scenario.last().effects.len(), scenario.record().retry_counts.close_and_reopen), (0, 0));
     let first = scenario.now;
     assert_eq!(scenario.record().due_at, Some(first + minutes(24 * 60)));
+    let event = scenario.log.last().unwrap();
+    assert_eq!((event.kind, event.payload.name.as_deref()), (EventKind::DuplicateExists, Some("#77")));
+    assert_eq!(event.payload.text, "duplicate PR exists: #77");
     scenario.advance_minutes(24 * 60 - 1);
     scenario.sweep_with(conflicting);
+    let duplicates =
+        |scenario: &PrScenario| scenario.kinds().iter().filter(|k| **k == EventKind::DuplicateExists).count();
+    assert_eq!(duplicates(&scenario), 1, "once per cause, not at each visit");
+    let mut other = scenario.clone();
+    other.vulnerability.open = [42, 78].into();
+    other.sweep_with(conflicting);
+    assert_eq!(duplicates(&other), 2, "another pull request is another cause");
     assert_eq!((scenario.state(), scenario.record().due_at), (State::Approved, Some(first + minutes(24 * 60))));
     scenario.advance_minutes(1);
     scenario.sweep_with(conflicting);
