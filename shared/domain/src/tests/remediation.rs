@@ -416,6 +416,24 @@ fn duplicate_guard_waits_24_hours_then_escalates() {
 }
 
 #[test]
+fn duplicate_blocks_only_as_long_as_the_conflict_lasts() {
+    let mut scenario = PrScenario::at(State::Approved);
+    scenario.vulnerability.open.insert(77);
+    scenario.advance_minutes(10);
+    scenario.sweep_with(conflicting);
+    assert!(scenario.record().blocked.is_some());
+    scenario.advance_minutes(24 * 60);
+    let mut github = scenario.github();
+    github.live.mergeable = Mergeability::Unknown;
+    scenario.verify(github);
+    assert!(scenario.record().blocked.is_some(), "unknown resolves nothing");
+    scenario.verify(scenario.github());
+    assert_eq!(scenario.record().blocked, None);
+    scenario.sweep_with(conflicting);
+    assert_eq!(scenario.state(), State::Approved, "another conflict waits for another day");
+}
+
+#[test]
 fn conflict_escalates_without_or_with_abandoned_vulnerability() {
     let mut unknown = PrScenario::at(State::Approved);
     unknown.record_mut().vulnerability_id = None;
