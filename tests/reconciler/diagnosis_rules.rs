@@ -4,7 +4,7 @@
 use domain::event::{Event, EventKind, FactKind};
 use domain::signals::{MergeReport, RenewalMark};
 use domain::state::State;
-use fakes::{FakePrId, FakeSettings, FakeTiming, Fault, ProtectionSource, RepoSettings};
+use fakes::{FakePrId, FakeSettings, FakeTiming, Fault, NewPullRequest, ProtectionSource, RepoSettings};
 use platform::engine::Engine;
 use platform::sweep_summary::SweepSummary;
 use testbed::{Testbed, pr_id};
@@ -33,6 +33,7 @@ rules!(
     memory: [
     rule_1_replaces_conflicting_pull_request,
     conflict_of_a_branch_update_is_replaced_while_mergeable_is_unknown,
+    duplicate_of_a_vulnerability_is_logged_once,
     rule_2_updates_branch_behind_strict_base,
     rule_3_rebuilds_after_lost_agent,
     rule_4_escalates_on_broken_test,
@@ -170,6 +171,26 @@ async fn conflict_of_a_branch_update_is_replaced_while_mergeable_is_unknown(back
     assert!(claim.text.contains("GitHub refused to merge the base: conflict"), "{}", claim.text);
     assert!(testbed.until(10, async |testbed| testbed.state(&pr).await == Some(State::Closed)).await);
     assert_eq!(testbed.kinds(&pr).await.get("ESCALATED_NEEDS_INTERVENTION"), None);
+}
+
+async fn duplicate_of_a_vulnerability_is_logged_once(backend: Backend) {
+    let testbed = backend.testbed(bots_never_react(), "").await;
+    let open = |labels: &[&str]| {
+        let vulnerability = Some("CVE-2026-7001".to_owned());
+        let labels = labels.iter().map(|&label| label.to_owned()).collect();
+        let pr =
+            testbed.with(|fakes| fakes.open_pr(NewPullRequest { vulnerability, labels, ..NewPullRequest::default() }));
+        testbed.with(|fakes| fakes.force(Fault::AutomergeAsleep, &pr));
+        pr
+    };
+    let (pr, other) = (open(&[]), open(&["suture/hold"]));
+    assert!(testbed.until(60, async |testbed| testbed.state(&pr).await == Some(State::Approved)).await);
+    testbed.with(|fakes| fakes.conflict(&pr));
+    testbed.pass(120).await;
+    let events = testbed.logged(&pr, EventKind::DuplicateExists).await;
+    assert_eq!(events.len(), 1, "{:?}", testbed.kinds(&pr).await);
+    assert_eq!(events[0].payload.text, format!("duplicate PR exists: #{}", other.number));
+    assert_eq!((testbed.state(&pr).await, testbed.commands()), (Some(State::Approved), vec![]));
 }
 
 async fn rule_2_updates_branch_behind_strict_base(backend: Backend) {

@@ -236,7 +236,12 @@ impl<S: Store, O: Publisher> Remediation<'_, S, O> {
         let found = DiagnosisFact { diagnosis, run: run.clone(), vulnerability, history };
         let fact = self.cx.fact(&pr, "diagnose", FactKind::Diagnosed(Box::new(found)));
         let (outcome, what) = match self.cx.apply(record, &fact).await {
-            Ok(applied) => (outcome_of(&applied, &run, spent), applied.reason),
+            Ok(applied) => {
+                if let Some(event) = applied.events.iter().find(|event| event.kind == EventKind::DuplicateExists) {
+                    info!(%pr, sweep = %self.cx.trigger.run, other = event.payload.name.as_deref(), "duplicate PR exists");
+                }
+                (outcome_of(&applied, &run, spent), applied.reason)
+            }
             Err(error) => (self.cx.classify_error(error)?, String::new()),
         };
         if matches!(outcome, VisitOutcome::Dispatched(_) | VisitOutcome::Escalated { .. }) {

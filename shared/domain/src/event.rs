@@ -256,6 +256,8 @@ named! {
         RemediationAccepted = "REMEDIATION_ACCEPTED",
         /// A remedy ended: proven, dropped or failed.
         RemediationEnded = "REMEDIATION_ENDED",
+        /// Close-and-reopen was not claimed, because another pull request is open for the same vulnerability.
+        DuplicateExists = "DUPLICATE_PR_EXISTS",
         EscalatedNeedsIntervention = "ESCALATED_NEEDS_INTERVENTION",
         /// A person gave a command; the payload says whether it was accepted.
         CommandReceived = "COMMAND_RECEIVED",
@@ -290,6 +292,7 @@ impl EventKind {
             | Self::RemediationRetriggerMerge
             | Self::RemediationCloseAndReopen
             | Self::RemediationEnded
+            | Self::DuplicateExists
             | Self::EscalatedNeedsIntervention
             | Self::CommandReceived
             | Self::StateDriftCorrected
@@ -529,7 +532,7 @@ mod tests {
             "STATE_DRIFT_CORRECTED",
         ];
         let names = names_in_json::<EventKind>();
-        assert_eq!(names.len(), 36);
+        assert_eq!(names.len(), 37);
         for name in &names {
             let kind: EventKind = serde_json::from_str(&format!("\"{name}\"")).unwrap();
             assert_eq!((kind.name(), kind.to_string()), (name.as_str(), name.clone()));

@@ -126,7 +126,7 @@ fn short(pr: &domain::id::PrId) -> String {
 }
 
 /// Event kinds that produce a line. Claims are handled separately: they produce two.
-const SHOWN: [(EventKind, &str, LineColor); 14] = [
+const SHOWN: [(EventKind, &str, LineColor); 15] = [
     (EventKind::PrOpened, "opened", LineColor::Plain),
     (EventKind::PrReopened, "reopened", LineColor::Plain),
     (EventKind::PrLinked, "linked", LineColor::Plain),
@@ -135,6 +135,7 @@ const SHOWN: [(EventKind, &str, LineColor); 14] = [
     (EventKind::PrMerged, "merged", LineColor::Good),
     (EventKind::PostMergeVerified, "verified", LineColor::Good),
     (EventKind::RemediationEnded, "no use", LineColor::Trouble),
+    (EventKind::DuplicateExists, "blocked", LineColor::Trouble),
     (EventKind::StateDriftCorrected, "missed", LineColor::Trouble),
     (EventKind::WouldRemedy, "observed", LineColor::Trouble),
     (EventKind::WouldEscalate, "observed", LineColor::Trouble),
@@ -154,8 +155,8 @@ fn event_lines(at: Timestamp, event: &Event) -> Vec<ConsoleLine> {
         ];
     }
     let Some((kind, word, color)) = SHOWN.into_iter().find(|(kind, ..)| *kind == event.kind) else { return Vec::new() };
-    // An effective remedy is shown as `healed` when its run is written.
-    if event.is_healed() {
+    // An effective remedy is shown as `healed` when its run is written. The end of another one has a line already.
+    if event.is_healed() || event.withdraws_assumption() {
         return Vec::new();
     }
     let by = payload.by.as_deref().map_or_else(String::new, |by| format!("by {by}"));

@@ -3,14 +3,15 @@
 //! Suture's own actions are facts too, so this is the only place that changes a record.
 //!
 //! `lifecycle` creates, moves and ends records; `reports` stores what checks and bots report; `verify` compares with
-//! GitHub; `remediation` claims remedies, handles their updates and escalates; `command` applies people's commands;
-//! `check_run` updates the check run on the head; `state_change` writes the state.
+//! GitHub; `remediation` claims remedies and escalates, `run_update` handles their progress; `command` applies people's
+//! commands; `check_run` updates the check run on the head; `state_change` writes the state.
 
 mod check_run;
 mod command;
 mod lifecycle;
 mod remediation;
 mod reports;
+mod run_update;
 mod state_change;
 mod verify;
 
@@ -173,7 +174,7 @@ pub fn decide(policy: &Policy, record: Option<PullRequest>, fact: &Fact, now: Ti
         FactKind::Linked(link) => lifecycle::linked(builder, *link),
         FactKind::PostMergeVerified { watched_minutes } => lifecycle::post_merge_verified(builder, *watched_minutes),
         FactKind::Diagnosed(diagnosed) => remediation::diagnosed(builder, diagnosed),
-        FactKind::Remedy { run, update } => remediation::remedy_update(builder, run, update),
+        FactKind::Remedy { run, update } => run_update::remedy_update(builder, run, update),
         FactKind::CommandRequested(request) => command::command_requested(builder, request),
     }
 }

@@ -41,12 +41,7 @@ pub(super) fn verified(mut builder: DecisionBuilder<'_>, snapshot: &Snapshot) ->
             builder.record.not_before = None;
             builder.record.put_off = None;
             builder.record.skips = 0;
-            if resolves_conflict(&builder, snapshot) {
-                builder.record.base_conflict = None;
-            }
-            if snapshot.live.mergeable != Mergeability::Unknown {
-                builder.record.unknown_mergeable_visits = 0;
-            }
+            note_mergeability(&mut builder, snapshot);
             let moved = builder.record.head_sha != head_was;
             correct(builder, moved, noted, &snapshot.live)
         }
@@ -59,11 +54,23 @@ fn head_moved_since(builder: &DecisionBuilder<'_>, snapshot: &Snapshot) -> bool 
     builder.record.head_at > snapshot.read_at && builder.record.head_sha != snapshot.details.head
 }
 
-/// Whether the snapshot disproves the conflict that a branch update found. GitHub computes mergeability later than it
-/// refuses an update, so `Clean` counts only if the base moved in between.
-fn resolves_conflict(builder: &DecisionBuilder<'_>, snapshot: &Snapshot) -> bool {
-    let base_moved_at = builder.record.base_conflict.and_then(|conflict| conflict.base_moved_at);
-    snapshot.live.mergeable == Mergeability::Clean && base_moved_at.is_some_and(|at| snapshot.read_at > at)
+/// Updates what depends on the mergeability. GitHub computes it later than it refuses a branch update, so `Clean`
+/// disproves the conflict of an update only if the base moved in between.
+fn note_mergeability(builder: &mut DecisionBuilder<'_>, snapshot: &Snapshot) {
+    let record = &mut builder.record;
+    if snapshot.live.mergeable == Mergeability::Unknown {
+        return;
+    }
+    record.unknown_mergeable_visits = 0;
+    let base_moved_at = record.base_conflict.and_then(|conflict| conflict.base_moved_at);
+    if snapshot.live.mergeable == Mergeability::Clean && base_moved_at.is_some_and(|at| snapshot.read_at > at) {
+        record.base_conflict = None;
+    }
+    // Without a conflict nothing waits for the duplicate any more.
+    let waits = record.blocked.as_ref().is_some_and(|blocked| blocked.until == BlockedUntil::Mergeable);
+    if waits && record.state.is_live() && !record.has_conflict(Some(&snapshot.live)) {
+        record.blocked = None;
+    }
 }
 
 /// GitHub says merged or closed, and no webhook reported it.

@@ -261,6 +261,8 @@ fn any_step() -> impl Strategy<Value = (RandomStep, i64)> {
         RemedyUpdate::Accepted,
         RemedyUpdate::Dropped { why: "guard".into() },
         RemedyUpdate::Failed { error: "500".into(), failure: backoff::AttemptFailure::Unavailable },
+        RemedyUpdate::Failed { error: "conflict".into(), failure: backoff::AttemptFailure::MergeConflict },
+        RemedyUpdate::Overdue,
     ]);
     let labels = select(vec![vec![], vec!["suture/hold".to_owned()], vec!["suture/priority-p0".to_owned()]]);
     let step = prop_oneof![

@@ -388,8 +388,18 @@ fn duplicate_guard_waits_24_hours_then_escalates() {
     assert_eq!((scenario.last().effects.len(), scenario.record().retry_counts.close_and_reopen), (0, 0));
     let first = scenario.now;
     assert_eq!(scenario.record().due_at, Some(first + minutes(24 * 60)));
+    let event = scenario.log.last().unwrap();
+    assert_eq!((event.kind, event.payload.name.as_deref()), (EventKind::DuplicateExists, Some("#77")));
+    assert_eq!(event.payload.text, "duplicate PR exists: #77");
     scenario.advance_minutes(24 * 60 - 1);
     scenario.sweep_with(conflicting);
+    let duplicates =
+        |scenario: &PrScenario| scenario.kinds().iter().filter(|k| **k == EventKind::DuplicateExists).count();
+    assert_eq!(duplicates(&scenario), 1, "once per cause, not at each visit");
+    let mut other = scenario.clone();
+    other.vulnerability.open = [42, 78].into();
+    other.sweep_with(conflicting);
+    assert_eq!(duplicates(&other), 2, "another pull request is another cause");
     assert_eq!((scenario.state(), scenario.record().due_at), (State::Approved, Some(first + minutes(24 * 60))));
     scenario.advance_minutes(1);
     scenario.sweep_with(conflicting);
@@ -403,6 +413,24 @@ fn duplicate_guard_waits_24_hours_then_escalates() {
             .reason
             .starts_with("duplicate PR exists: #77 has been open for 24 hours")
     );
+}
+
+#[test]
+fn duplicate_blocks_only_as_long_as_the_conflict_lasts() {
+    let mut scenario = PrScenario::at(State::Approved);
+    scenario.vulnerability.open.insert(77);
+    scenario.advance_minutes(10);
+    scenario.sweep_with(conflicting);
+    assert!(scenario.record().blocked.is_some());
+    scenario.advance_minutes(24 * 60);
+    let mut github = scenario.github();
+    github.live.mergeable = Mergeability::Unknown;
+    scenario.verify(github);
+    assert!(scenario.record().blocked.is_some(), "unknown resolves nothing");
+    scenario.verify(scenario.github());
+    assert_eq!(scenario.record().blocked, None);
+    scenario.sweep_with(conflicting);
+    assert_eq!(scenario.state(), State::Approved, "another conflict waits for another day");
 }
 
 #[test]

@@ -261,6 +261,7 @@ pub fn activity(event: &Event) -> Option<String> {
     let text = match event.kind {
         EventKind::RemediationEnded if event.is_healed() => format!("A remedy worked: {details}"),
         EventKind::RemediationEnded => format!("A remedy ended: {details}"),
+        EventKind::DuplicateExists => format!("Suture did not close it: {details}"),
         EventKind::EscalatedNeedsIntervention => format!("Suture escalated it to a person: {details}"),
         EventKind::CommandReceived if event.payload.refused => format!("{by} asked for `{name}`, {details}"),
         EventKind::CommandReceived => format!("{by} asked for `{name}`"),
