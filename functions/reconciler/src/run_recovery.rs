@@ -30,6 +30,8 @@ use crate::jenkins_queue::{self, ItemState, JenkinsQueue};
 /// A run that is overdue for this long ends although GitHub never answered about its pull request. Shorter than
 /// `retention.terminal_hours`, so that the record of a closed pull request still exists and a person is notified.
 const UNANSWERED_LIMIT: SignedDuration = SignedDuration::from_hours(12);
+/// How far GitHub's clock may be behind ours.
+const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(5);
 /// A run whose message was resent is due again after this long.
 const RUN_RETRY_AFTER: SignedDuration = SignedDuration::from_mins(1);
 
@@ -227,22 +229,31 @@ impl<'a, S: Store, O: Publisher> RunRecovery<'a, S, O> {
     }
 
     /// Looks for the replacement that a close-and-reopen waits for, and links it: first among the records, then among the
-    /// open pull requests on GitHub, because the webhook that opened it may be lost.
+    /// pull requests on GitHub, open and closed, because its webhooks may be lost and it may be merged by now.
     async fn find_replacement(&mut self, run: &Run) -> Result<Replacement, EngineError> {
         let (RunKind::Remedy(Strategy::CloseAndReopen), Some(pr)) = (run.kind, &run.pr) else {
             return Ok(Replacement::Missing);
         };
-        let now = self.cx.now();
-        let Some(record) = self.cx.engine.load(pr, now).await? else { return Ok(Replacement::Missing) };
-        if replacement::find(self.cx.engine, &record, now).await? {
+        let Some(record) = self.cx.engine.load(pr, self.cx.now()).await? else { return Ok(Replacement::Missing) };
+        let since = run.created_at.saturating_sub(CLOCK_SKEW).unwrap_or(run.created_at);
+        if replacement::find(self.cx.engine, &record, self.cx.now()).await? {
             return Ok(Replacement::Found);
         }
-        if let Err(error) = inventory::adopt_repo(self.cx, &pr.repo, self.summary).await {
-            warn!(run = %run.id, %error, "cannot list open pull requests to find the replacement");
-            return Ok(Replacement::Unknown);
+        for closed in [false, true] {
+            let listed = if closed {
+                inventory::adopt_closed(self.cx, &record, since, self.summary).await
+            } else {
+                inventory::adopt_open(self.cx, &pr.repo, self.summary).await
+            };
+            if let Err(error) = listed {
+                warn!(run = %run.id, %error, "cannot list pull requests to find the replacement");
+                return Ok(Replacement::Unknown);
+            }
+            if replacement::find(self.cx.engine, &record, self.cx.now()).await? {
+                return Ok(Replacement::Found);
+            }
         }
-        let found = replacement::find(self.cx.engine, &record, self.cx.now()).await?;
-        Ok(if found { Replacement::Found } else { Replacement::Missing })
+        Ok(Replacement::Missing)
     }
 
     /// Only automatic remedies count for the breaker.
