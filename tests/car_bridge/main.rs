@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "tests may panic and print")]
 
 mod batch;
+mod codegenie_requests;
 mod crash_points;
 mod flows;
 mod rebuild;

@@ -431,8 +431,8 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
             }
         }
         let policy = self.engine.policies().for_repo(&record.id.repo);
-        let ctx = RunContext { run: run.clone(), record, policy, command };
-        match self.request_replacement(&ctx, "again").await {
+        let mut ctx = RunContext { run: run.clone(), record, policy, command };
+        match self.request_replacement(&mut ctx, "again").await {
             Ok(()) => Ok(MessageOutcome::Done("requested a pull request from CodeGenie again".to_owned())),
             Err(RemedyError::Retry(again)) => Err(again),
             Err(RemedyError::Drop(why) | RemedyError::Fail(why, _)) => Ok(MessageOutcome::Failed(why)),
