@@ -6,6 +6,7 @@ mod batch;
 mod codegenie_requests;
 mod crash_points;
 mod flows;
+mod interrupted_remedies;
 mod rebuild;
 mod remedies;
 mod tasks;

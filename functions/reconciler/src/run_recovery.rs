@@ -16,6 +16,7 @@ use jiff::SignedDuration;
 use platform::engine::{EngineError, replacement};
 use platform::publish::{OutboundMessage, Publisher};
 use platform::store::breaker::{self, RemedyOutcome};
+use platform::store::pause;
 use platform::store::queries;
 use platform::store::schema;
 use platform::store::{Condition, Store, StoreError};
@@ -27,8 +28,7 @@ use crate::due::{defer, defer_undecodable};
 use crate::inventory;
 use crate::jenkins_queue::{self, ItemState, JenkinsQueue};
 
-/// A run that is overdue for this long ends although GitHub never answered about its pull request. Shorter than
-/// `retention.terminal_hours`, so that the record of a closed pull request still exists and a person is notified.
+/// A run that is overdue for this long ends although GitHub never answered about its pull request.
 const UNANSWERED_LIMIT: SignedDuration = SignedDuration::from_hours(12);
 /// How far GitHub's clock may be behind ours.
 const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(5);
@@ -96,9 +96,14 @@ pub(crate) async fn end_overdue<S: Store, O: Publisher>(
     let recorded: BTreeSet<PrId> =
         queries::records(cx.store(), &prs, cx.now()).await?.into_iter().map(|record| record.id).collect();
     let ids: Vec<RunId> = overdue.iter().map(|run| run.id.clone()).collect();
+    let paused = pause::paused_by(cx.store(), cx.now()).await?.is_some();
     let mut recovery = RunRecovery::new(cx, summary);
     for run in queries::runs(cx.store(), &ids, cx.now()).await? {
         let RunRecoveryAction::Fail(error) = run.recover(cx.now()) else { continue };
+        // CodeGenie would be asked again, which has to wait for the end of the pause.
+        if paused && run.kind == RunKind::Remedy(Strategy::CloseAndReopen) {
+            continue;
+        }
         let unanswered = run.wait_expired(cx.now().saturating_sub(UNANSWERED_LIMIT).unwrap_or(cx.now()));
         let may_end = run.pr.as_ref().is_none_or(|pr| compared.contains(pr) || !recorded.contains(pr));
         if may_end || unanswered {

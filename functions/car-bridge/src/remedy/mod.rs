@@ -7,9 +7,12 @@ use domain::backoff::AttemptFailure;
 use domain::bus::{BusDetail, DetailType, RemedyTarget};
 use domain::id::EffectId;
 use domain::policy::{BotRetrigger, Policy, RetriggerVia};
+use domain::run::{Run, RunKind, StepStatus};
 use domain::state::Strategy;
 use domain::text;
+use domain::time::saturating_after;
 use http::{Method, Request, StatusCode, header};
+use jiff::{SignedDuration, Timestamp};
 use tracing::info;
 
 use crate::dispatch::{CarBridge, RetryableError};
@@ -57,6 +60,46 @@ pub(crate) fn first_step(strategy: Strategy, policy: &Policy) -> &'static str {
     }
 }
 
+/// Whether the run has changed something outside that only its remaining steps make right: it has announced that the pull
+/// request is closed, and perhaps closed it, or it has perhaps removed a label that must be added again. The other
+/// remedies have one step outside; a sweep finds what it has changed.
+pub(crate) fn must_finish(run: &Run) -> bool {
+    match run.kind {
+        RunKind::Remedy(Strategy::CloseAndReopen) | RunKind::Abandon => {
+            run.step("comment").is_some_and(|step| step.status == StepStatus::Done)
+        }
+        RunKind::Remedy(
+            Strategy::RetriggerPolicyBot
+            | Strategy::RetriggerSodCheck
+            | Strategy::RetriggerApproverBot
+            | Strategy::RetriggerAutomergeBot,
+        ) => run.step("label").is_some(),
+        RunKind::Remedy(Strategy::Rebuild | Strategy::BranchUpdate) | RunKind::Sweep => false,
+    }
+}
+
+/// A run that must be finished is retried for at least this long and this often; then it fails, and a person is called.
+const FINISH_WITHIN: SignedDuration = SignedDuration::from_hours(1);
+const FINISH_ATTEMPTS: u32 = 5;
+
+/// Ends a run that must be finished and has been retried long enough. Attempts count too, because the time includes
+/// pauses.
+pub(crate) fn end_late_retries(
+    run: &Run,
+    result: Result<String, RemedyError>,
+    now: Timestamp,
+) -> Result<String, RemedyError> {
+    let late = now >= saturating_after(run.created_at, FINISH_WITHIN) && run.resume_count >= FINISH_ATTEMPTS;
+    match result {
+        Err(RemedyError::Retry(error @ (RetryableError::Api(_) | RetryableError::Publish(_))))
+            if late && must_finish(run) =>
+        {
+            Err(RemedyError::Fail(error.to_string(), AttemptFailure::Unavailable))
+        }
+        result => result,
+    }
+}
+
 impl<S: Store, O: Publisher> CarBridge<S, O> {
     pub(crate) async fn remedy(&self, ctx: &mut RunContext<'_>, strategy: Strategy) -> Result<String, RemedyError> {
         match strategy {
@@ -97,6 +140,17 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         match result {
             Ok(value) => Ok(value),
             Err(error) => Err(self.error_to_retry(error).await),
+        }
+    }
+
+    /// The same for a step that must follow an earlier one: a rate limit retries the message too.
+    async fn or_finish<T>(&self, result: Result<T, ApiError>) -> Result<T, RemedyError> {
+        match result {
+            Err(error @ ApiError::RateLimited { .. }) => {
+                self.store_rate_limit(&error).await?;
+                Err(RemedyError::Retry(error.into()))
+            }
+            result => self.or_interrupt(result).await,
         }
     }
 
@@ -146,7 +200,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
             let now = self.now();
             self.checkpoint(ctx, step(step_name, now).done(None, now)).await?;
         }
-        self.or_stop(github.add_labels(&pr, &[label]).await).await.map(drop)
+        self.or_finish(github.add_labels(&pr, &[label]).await).await.map(drop)
     }
 
     /// Posts a request to the URL of a bot.
@@ -219,7 +273,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
             self.done(ctx, "comment", "close").await?;
         }
         if ctx.done("close").is_none() {
-            self.or_interrupt(self.clients.github.close(&pr).await).await?;
+            self.or_finish(self.clients.github.close(&pr).await).await?;
             self.done(ctx, "close", "ask").await?;
         }
         self.request_replacement(ctx, "ask").await?;
@@ -255,15 +309,15 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         }
     }
 
-    /// `/cancel`: comments and closes.
+    /// `/cancel`: comments and closes. It is retried until it is done or GitHub refuses it.
     pub(crate) async fn abandon(&self, ctx: &mut RunContext<'_>) -> Result<String, RemedyError> {
         let pr = ctx.pr().clone();
         if ctx.done("comment").is_none() {
             let text = text::abandoned(&ctx.command.requested_by);
-            self.or_interrupt(self.marked_comment(ctx, "comment", &text).await).await?;
+            self.or_finish(self.marked_comment(ctx, "comment", &text).await).await?;
             self.done(ctx, "comment", "close").await?;
         }
-        self.or_interrupt(self.clients.github.close(&pr).await).await?;
+        self.or_finish(self.clients.github.close(&pr).await).await?;
         Ok("closed for good".to_owned())
     }
 

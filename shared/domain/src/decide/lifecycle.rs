@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use crate::budget::RetryCounts;
 use crate::decide::{
@@ -333,7 +333,7 @@ pub(super) fn end_run_by_merge(builder: &mut DecisionBuilder<'_>, kind: EventKin
     }
 }
 
-/// Enters MERGED or CLOSED: the record has no due date any more, and a TTL.
+/// Enters MERGED or CLOSED: the record has no due date any more, and expires.
 pub(super) fn enter_terminal(
     builder: &mut DecisionBuilder<'_>,
     state: State,
@@ -346,10 +346,6 @@ pub(super) fn enter_terminal(
     builder.record.lifecycle_at = builder.record.lifecycle_at.max(at);
     builder.record.last_event_at = builder.record.last_event_at.max(at);
     builder.record.verify_reason = None;
-    builder.record.ttl = Some(saturating_after(
-        builder.now,
-        SignedDuration::from_hours(i64::from(builder.policy.retention.terminal_hours)),
-    ));
     builder.heads.push(HeadChange::Superseded(builder.record.head_sha.clone()));
     let abandoned = substatus == Some(Substatus::Abandoned);
     builder.change_vulnerability(if abandoned {
@@ -392,7 +388,6 @@ pub(super) fn reopened(mut builder: DecisionBuilder<'_>, described: &PullRequest
         return builder.finish(FactOutcome::Applied, "reopened; the close event was missed");
     }
     builder.record.generation = builder.record.generation.saturating_add(1);
-    builder.record.ttl = None;
     builder.end_run(RunEnd::Cancelled, "the pull request was reopened");
     builder.record.lifetime_remedies = 0;
     builder.record.retry_counts.reset_all();
