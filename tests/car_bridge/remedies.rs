@@ -157,6 +157,20 @@ async fn pause_and_open_breaker_reject_claimed_runs() {
 }
 
 #[tokio::test]
+async fn observe_mode_rejects_a_claimed_run() {
+    let mut testbed = Testbed::quiet();
+    let pr = stuck_pr(&testbed, Fault::JenkinsDeaf, 10).await;
+    tests::claim_in(&testbed, &pr, "run-1").await;
+    testbed.reconfigure("mode = \"observe\"");
+    let handled = testbed.handle_messages().await;
+    assert_eq!(handled, [Ok(MessageOutcome::Rejected("observe mode".to_owned()))]);
+    let record = testbed.record(&pr).await;
+    assert_eq!((record.retry_counts.rebuild, record.active_run), (0, None), "the budget is refunded");
+    assert_eq!(run_state(&testbed, "run-1").await, RunState::Cancelled);
+    assert_eq!(count(&testbed, AuditedAction::BuildQueued) + count(&testbed, AuditedAction::RepositoryScanned), 0);
+}
+
+#[tokio::test]
 async fn fifteen_pull_requests_share_two_slots() {
     let testbed = Testbed::quiet();
     let mut prs = Vec::new();

@@ -156,6 +156,34 @@ fn issue_update_task(testbed: &Testbed, repo: RepoName, since: Timestamp) -> Tas
     Task::Tend { repo, tending: Box::new(tending) }
 }
 
+#[tokio::test]
+async fn pull_request_of_an_issue_is_requested_as_configured() {
+    for (via, target, action) in [
+        ("comment", "@codegenie {vulnerability_id} on {base_branch}", AuditedAction::CommentCreated),
+        ("label", "codegenie/open", AuditedAction::LabelAdded),
+        ("bus", "", AuditedAction::BusEvent),
+    ] {
+        let config = format!("mode = \"act\"\nretrigger.codegenie = {{ via = \"{via}\", target = \"{target}\" }}");
+        let testbed = Testbed::configured(&config, |_| {});
+        let body = QueueMessage::Task(pull_request_task(&testbed, "acme/payments".parse().unwrap())).to_json().unwrap();
+        for _ in 0..2 {
+            testbed.bridge.handle("m1", &body).await.unwrap();
+        }
+        let text = target.replace("{vulnerability_id}", "CVE-2026-50001").replace("{base_branch}", "main");
+        let fakes = testbed.fakes();
+        let asked = fakes.audit().iter().filter(|it| it.action == action && it.detail.contains(&text)).count();
+        assert!(asked == 1 || (via != "comment" && asked == 2), "{via}: {asked}");
+    }
+    let testbed = Testbed::quiet();
+    testbed.publisher.remove_receivers();
+    let body = QueueMessage::Task(pull_request_task(&testbed, "acme/payments".parse().unwrap())).to_json().unwrap();
+    let handled = testbed.bridge.handle("m1", &body).await;
+    assert!(
+        matches!(&handled, Ok(MessageOutcome::Failed(why)) if why.contains("set retrigger.codegenie")),
+        "{handled:?}"
+    );
+}
+
 /// Simulation seed 435 with five pull requests: two workers looked for the comment before either had posted it.
 #[tokio::test]
 async fn concurrent_workers_post_once() {

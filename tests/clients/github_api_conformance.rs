@@ -124,6 +124,7 @@ async fn call_everything(client: &ScriptedGitHub) -> Result<(), platform::transp
     }
     github.pin_issue(repo, &issue).await?;
     github.open_pulls(repo, &Policy::default()).await?;
+    github.closed_pulls(repo, &Policy::default(), start()).await?;
     github.repositories("acme").await?;
     github.health().await?;
     if github.is_app() {
@@ -186,7 +187,7 @@ fn graphql_documents_are_valid_against_github_schema() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/platform/src/github/queries");
     let mut files: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
-    assert!(files.len() >= 6, "{files:?}");
+    assert!(files.len() >= 7, "{files:?}");
     let generated = std::env::temp_dir().join(format!("suture-comparisons-{}.graphql", std::process::id()));
     std::fs::write(&generated, platform::github::comparisons(25)).unwrap();
     files.push(generated.clone());

@@ -302,6 +302,26 @@ async fn inventory_lists_open_pull_requests_with_authors() {
     assert!(matches!(nowhere, Err(ApiError::NotFound { .. })), "{nowhere:?}");
 }
 
+#[tokio::test]
+async fn closed_pull_requests_are_listed_since_a_time() {
+    let testbed = testbed_with(fakes::FakeSettings { secondary_limits: false, ..fakes::FakeSettings::default() });
+    let open = |count: usize| -> Vec<fakes::FakePrId> { (0..count).map(|_| testbed.open()).collect() };
+    let old = open(2);
+    testbed.advance(SignedDuration::from_mins(10));
+    let since = testbed.now();
+    let new = open(120);
+    testbed.with(|fakes| {
+        for pr in old.iter().chain(&new).skip(1) {
+            fakes.person_closes(pr, "danny");
+        }
+        fakes.open_pr(NewPullRequest::default());
+    });
+    let (repo, policies) = ("acme/payments".parse().unwrap(), Policies::default());
+    let listed = testbed.github.closed_pulls(&repo, policies.base(), since).await.unwrap();
+    let numbers: Vec<u64> = listed.iter().map(|pull| pull.id.number).collect();
+    assert_eq!(numbers, (3..=122).rev().collect::<Vec<u64>>(), "newest first, over two pages");
+}
+
 /// Pull request n in the query's format: no checks, mergeable.
 fn node(id: &str) -> Value {
     let number: u64 = id.trim_start_matches("PR_").parse().unwrap();

@@ -73,6 +73,11 @@ async fn correct_setup_has_only_ok_lines() {
         "deliveries",
         "installations",
         "acme/payments",
+        "policy-bot",
+        "sod-validator",
+        "approver-bot",
+        "automerge-bot",
+        "codegenie",
         "jenkins",
         "admin keys",
         "tables",
@@ -128,6 +133,35 @@ async fn unknown_issue_repository_fails() {
         wrong.starts_with("FAIL") && wrong.contains("`acme/paymnets`") && wrong.contains("check the name"),
         "{output}"
     );
+}
+
+/// Regression: in act mode without a bus, `close_and_reopen` closed pull requests and could not ask for their replacement.
+#[tokio::test(flavor = "multi_thread")]
+async fn bots_that_nobody_can_ask_are_named() {
+    let settings = FakeSettings { repos: vec![RepoSettings::new("acme/payments")], ..settings() };
+    let (_fakes, serving) = serve_fakes(settings.clone()).await;
+    let folder = Folder::new();
+    let config = folder.path().join("suture.toml");
+    let text = "mode = \"act\"\nretrigger.policy_bot = { via = \"label\", target = \"recheck\" }\n\
+                retrigger.approver_bot = { via = \"http\", target = \"https://approver.example/\" }\n\
+                [repos.\"acme/payments\"]\nretrigger.codegenie = { via = \"comment\", target = \"@codegenie\" }";
+    std::fs::write(&config, text).expect("a file");
+    let with_bus = |bus: Option<&str>| {
+        let mut command = doctor_command(&serving, &settings);
+        command.arg("--config").arg(&config).envs(bus.map(|bus| ("SUTURE_EVENT_BUS", bus)));
+        run_to_end(command)
+    };
+    let (code, output) = with_bus(None).await;
+    assert_eq!(code, Some(0), "{output}");
+    assert!(line(&output, "by adding the label `recheck`").starts_with("ok    policy-bot"), "{output}");
+    assert!(line(&output, "POST to https://approver.example/").starts_with("ok    approver-bot"), "{output}");
+    assert!(line(&output, "retrigger.automerge_bot").starts_with("warn  automerge-bot"), "{output}");
+    assert!(line(&output, "retrigger.sod_validator").starts_with("warn  sod-validator"), "{output}");
+    assert!(line(&output, "retrigger.codegenie").starts_with("warn  codegenie"), "{output}");
+    assert!(line(&output, "comment `@codegenie`").starts_with("ok    codegenie"), "{output}");
+    let (_, output) = with_bus(Some("suture-bus")).await;
+    let asked = line(&output, "PullRequestRequested on the event bus `suture-bus`");
+    assert!(asked.starts_with("ok    codegenie"), "{output}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

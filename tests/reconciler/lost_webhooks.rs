@@ -145,15 +145,21 @@ async fn failed_delivery_is_redelivered_once() {
     assert_eq!(redelivered, 1, "only the Car Bridge requests the redelivery");
 }
 
+const WITHOUT_INVENTORY: &str = "sweep.inventory_every = 1440";
+
 /// Opens a pull request with a fault that this strategy repairs. Its target has accepted the remedy, and all webhooks from now on are
 /// lost.
 async fn accepted_remedy_without_webhooks(fault: Fault, strategy: Strategy) -> (Testbed, FakePrId) {
+    // Only an inventory finds the replacement. For the other remedies it must not be needed.
+    let config = if strategy == Strategy::CloseAndReopen { "" } else { WITHOUT_INVENTORY };
+    accepted_remedy_with(fault, strategy, config).await
+}
+
+async fn accepted_remedy_with(fault: Fault, strategy: Strategy, config: &str) -> (Testbed, FakePrId) {
     let forever_ms = 30 * 24 * 3_600_000;
     let timing = FakeTiming { asleep_ms: (forever_ms, forever_ms), ..FakeTiming::default() };
     let strict = strategy == Strategy::BranchUpdate;
     let repos = vec![RepoSettings { strict, ..RepoSettings::new("acme/payments") }];
-    // Only an inventory finds the replacement. For the other remedies it must not be needed.
-    let config = if strategy == Strategy::CloseAndReopen { "" } else { "sweep.inventory_every = 1440" };
     let testbed = Testbed::new(FakeSettings { timing, repos, ..FakeSettings::default() }, config);
     let pr = testbed.open();
     testbed.with(|fakes| fakes.force(fault, &pr));
@@ -218,6 +224,30 @@ async fn automerge_retrigger_that_worked_failed_without_webhooks() {
 #[tokio::test]
 async fn replacement_that_was_opened_failed_without_webhooks() {
     assert_proof_is_found_on_github(Fault::AutomergeAsleep, Strategy::CloseAndReopen).await;
+}
+
+/// Regression: only open pull requests were searched, so a replacement that was merged before an inventory listed it was not found, and
+/// a person was called.
+#[tokio::test]
+async fn replacement_that_was_merged_or_closed_failed_without_webhooks() {
+    for (merged, ends) in [(true, State::Merged), (false, State::Closed)] {
+        let strategy = Strategy::CloseAndReopen;
+        let (testbed, pr) = accepted_remedy_with(Fault::AutomergeAsleep, strategy, WITHOUT_INVENTORY).await;
+        let replacement = FakePrId { number: pr.number + 1, ..pr.clone() };
+        let opened = async |testbed: &Testbed| testbed.with(|fakes| fakes.pulls().any(|(id, _)| id == replacement));
+        assert!(testbed.until(5, opened).await);
+        testbed.with(|fakes| {
+            if merged { fakes.person_merges(&replacement, "maria") } else { fakes.person_closes(&replacement, "maria") }
+        });
+        testbed.pass(65).await;
+        let first = first_run(&testbed, &pr, strategy).await;
+        assert_eq!(first, (RunState::Completed, Some(RunEnd::Completed)), "{:?}", testbed.kinds(&pr).await);
+        assert_eq!(testbed.record(&pr).await.replaced_by, Some(replacement.number));
+        assert_eq!(testbed.state(&replacement).await, Some(ends));
+        assert_eq!(testbed.mails(), []);
+        assert_eq!(testbed.summaries().iter().map(|summary| summary.expired).sum::<u32>(), 0, "the breaker counted");
+        assert_eq!(testbed.with(|fakes| fakes.unknown_requests().to_vec()), [] as [String; 0]);
+    }
 }
 
 #[tokio::test]

@@ -1,7 +1,8 @@
 //! Executes messages from the command queue; the only function that writes to GitHub, Jenkins and the bots. `batch` handles the SQS
-//! batch, `dispatch` sends each message to its handler, `run_executor` executes a run with the steps in `remedy`, `user_command`
-//! checks and answers users' commands, `task` does small idempotent writes. Decisions are made in the `domain` crate.
+//! batch, `dispatch` sends each message to its handler, `admission` decides whether a run may start, `run_executor` executes it with the
+//! steps in `remedy`, `user_command` checks and answers users' commands, `task` does small idempotent writes. Decisions are made in the `domain` crate.
 
+mod admission;
 mod batch;
 mod dispatch;
 mod remedy;

@@ -1,30 +1,28 @@
-//! Executes one run: admission checks, lease, steps, report. The lease and the first checkpoint are one write, so that after a crash the
+//! Executes one run after its admission: lease, steps, report. The lease and the first checkpoint are one write, so that after a crash the
 //! next worker knows that the first step may have been executed.
 
-use domain::breaker::{BreakerPermit, ProbeOutcome};
+use domain::breaker::ProbeOutcome;
 use domain::command::CommandMessage;
 use domain::event::{CloseReason, FactKind, RemedyUpdate};
-use domain::id::{PrId, RunId};
-use domain::policy::{Mode, Policy};
+use domain::id::PrId;
+use domain::policy::Policy;
 use domain::pull_request::PullRequest;
-use domain::remedy;
 use domain::run::{Initiator, Run, RunError, RunKind, RunState, RunStep, RunTrigger, StepStatus, TransitionContext};
 use domain::state::Strategy;
 use domain::time::saturating_after;
 use jiff::Timestamp;
 use tracing::{info, warn};
 
+use crate::admission::{Admission, is_human};
 use crate::dispatch::{CarBridge, MessageOutcome, RetryableError, WORKER_LEASE};
 use crate::remedy::RemedyError;
 use platform::engine::EngineError;
 use platform::engine::replacement;
 use platform::publish::Publisher;
 use platform::store::breaker::{self, RemedyOutcome};
-use platform::store::pause;
 use platform::store::queries;
 use platform::store::schema;
 use platform::store::slot;
-use platform::store::slot::SlotResult;
 use platform::store::versioned::{write_all_if, write_if};
 use platform::store::{Condition, RowWrite, Store, StoreError};
 
@@ -46,15 +44,6 @@ impl RunContext<'_> {
         let step = self.run.step(step).filter(|step| step.status == StepStatus::Done)?;
         Some(step.output.clone())
     }
-}
-
-/// Whether a run may be executed now.
-enum Admission {
-    Admitted,
-    Drop(String),
-    /// Unchanged; its due date brings it back.
-    Defer(String),
-    Noop(String),
 }
 
 impl<S: Store, O: Publisher> CarBridge<S, O> {
@@ -104,91 +93,8 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
             RunKind::Abandon => Box::pin(self.abandon(&mut ctx)).await,
             RunKind::Sweep => Ok(String::new()),
         };
+        let result = crate::remedy::end_late_retries(&ctx.run, result, self.now());
         self.report_end(&ctx, result).await
-    }
-
-    /// The admission checks, cheapest first.
-    async fn admit(&self, run: &Run, record: &PullRequest, policy: &Policy) -> Result<Admission, RetryableError> {
-        // By the run's trigger, not by the message's sender: an approval or a sweep may have sent the message.
-        let human = is_human(run);
-        if run.state.is_terminal() {
-            return Ok(Admission::Noop(format!("run {} is already {}", run.id, run.state)));
-        }
-        let under_way = record.active_run.as_ref().filter(|active| active.id == run.id);
-        let abandoning = record.abandoning.as_ref() == Some(&run.id);
-        let Some(active) = under_way else {
-            return Ok(match (run.kind, abandoning) {
-                (RunKind::Abandon, true) => Admission::Admitted,
-                (RunKind::Abandon | RunKind::Remedy(_) | RunKind::Sweep, _) => {
-                    Admission::Noop(format!("run {} is not the active run of {}", run.id, record.id))
-                }
-            });
-        };
-        match run.state {
-            RunState::WaitingExternal if !(active.repeated && active.strategy == Strategy::CloseAndReopen) => {
-                return Ok(Admission::Noop(format!("run {} was accepted and awaits its proof", run.id)));
-            }
-            RunState::AwaitingApproval => return Ok(Admission::Noop(format!("run {} awaits approval", run.id))),
-            RunState::WaitingExternal => return Ok(Admission::Admitted),
-            RunState::Pending | RunState::Running | RunState::Completed | RunState::Failed | RunState::Cancelled => {}
-        }
-        let began = run.steps.iter().any(|step| step.status != StepStatus::Failed);
-        if record.head_sha != active.head_sha && !(began && active.strategy == Strategy::BranchUpdate) {
-            return Ok(Admission::Drop(format!("the head moved to {}", record.head_sha.short())));
-        }
-        if record.state.is_terminal() && active.strategy != Strategy::CloseAndReopen {
-            return Ok(Admission::Drop(format!("the pull request is {}", record.state)));
-        }
-        if policy.mode == Mode::Observe {
-            return Ok(Admission::Drop("observe mode".to_owned()));
-        }
-        let now = self.now();
-        if let Some(by) = pause::paused_by(self.engine.store(), now).await? {
-            return Ok(Admission::Drop(format!("paused by {by}")));
-        }
-        if let Some(until) = self.github_not_before().await? {
-            return Ok(Admission::Defer(format!("GitHub rate limit: paused until {until}")));
-        }
-        if !human {
-            let settings = &self.engine.policies().base().breaker;
-            match breaker::may_dispatch(self.engine.store(), &run.id, settings, now).await? {
-                BreakerPermit::Allowed | BreakerPermit::Probe(_) => {}
-                BreakerPermit::Refused { .. } => return Ok(Admission::Drop("the circuit breaker is open".to_owned())),
-            }
-        }
-        if active.strategy == Strategy::Rebuild {
-            return self.acquire_build_slot(run, record, policy).await;
-        }
-        Ok(Admission::Admitted)
-    }
-
-    /// Acquires one of the repository's build slots. If all are held, releases those of finished runs and tries again.
-    async fn acquire_build_slot(
-        &self,
-        run: &Run,
-        record: &PullRequest,
-        policy: &Policy,
-    ) -> Result<Admission, RetryableError> {
-        let (store, now) = (self.engine.store(), self.now());
-        let slots = policy.limits.rebuilds_in_flight_per_repo;
-        let until = saturating_after(now, remedy::proof_timeout(Strategy::Rebuild, policy));
-        let (repo, holder) = (record.id.repo.as_str(), run.id.as_str());
-        if slot::acquire(store, repo, slots, holder, until, now).await? == SlotResult::Held {
-            return Ok(Admission::Admitted);
-        }
-        let holders: Vec<RunId> = slot::holders(store, repo, slots, now).await?.into_iter().map(RunId::new).collect();
-        let alive = queries::runs(store, &holders, now).await?;
-        for holder in holders {
-            if alive.iter().all(|run| run.id != holder || run.state.is_terminal()) {
-                slot::release(store, repo, slots, holder.as_str(), now).await?;
-            }
-        }
-        Ok(match slot::acquire(store, repo, slots, holder, until, now).await? {
-            SlotResult::Held => Admission::Admitted,
-            SlotResult::Full { until } => {
-                Admission::Defer(format!("all {slots} build slots of {repo} are in use; the first expires at {until}"))
-            }
-        })
     }
 
     /// Acquires the lease, moves the run to running and writes the first checkpoint in one write. On a conflict the run is left to its due
@@ -433,8 +339,8 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
             }
         }
         let policy = self.engine.policies().for_repo(&record.id.repo);
-        let ctx = RunContext { run: run.clone(), record, policy, command };
-        match self.request_replacement(&ctx, "again").await {
+        let mut ctx = RunContext { run: run.clone(), record, policy, command };
+        match self.request_replacement(&mut ctx, "again").await {
             Ok(()) => Ok(MessageOutcome::Done("requested a pull request from CodeGenie again".to_owned())),
             Err(RemedyError::Retry(again)) => Err(again),
             Err(RemedyError::Drop(why) | RemedyError::Fail(why, _)) => Ok(MessageOutcome::Failed(why)),
@@ -444,11 +350,6 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
 
 /// Lease holder of a run between its approval and its execution.
 const APPROVED: &str = "approved";
-
-/// Whether a user requested the run: the breaker neither counts nor blocks it.
-fn is_human(run: &Run) -> bool {
-    matches!(run.trigger, RunTrigger::PrComment | RunTrigger::CheckRun | RunTrigger::AdminApi)
-}
 
 fn needs_approval(run: &Run, policy: &Policy) -> bool {
     match run.kind {

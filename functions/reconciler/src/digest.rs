@@ -4,6 +4,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use domain::bus::DetailType;
 use domain::id::EffectId;
 use domain::text::{self, Notice};
 use jiff::Timestamp;
@@ -112,6 +113,10 @@ fn notice_of(message: &OutboundMessage) -> Option<&Notice> {
 }
 
 impl<O: Publisher> Publisher for DigestingPublisher<O> {
+    fn has_receiver(&self, detail_type: DetailType) -> bool {
+        self.publisher.has_receiver(detail_type)
+    }
+
     async fn publish(&self, messages: &[OutboundMessage]) -> Vec<Result<(), PublishError>> {
         let others: Vec<OutboundMessage> =
             messages.iter().filter(|message| notice_of(message).is_none()).cloned().collect();

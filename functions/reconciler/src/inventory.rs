@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use domain::event::FactKind;
 use domain::id::RepoName;
+use domain::pull_request::PullRequest;
 use domain::state::State;
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use platform::engine::{ApplyResult, replacement};
-use platform::github::{FailedDelivery, GitHub, OpenPullRequest};
+use platform::github::{FailedDelivery, GitHub, ListedPullRequest};
 use platform::publish::queue_message::{QueueMessage, Task};
 use platform::publish::{Destination, OutboundMessage, Publisher};
 use platform::store::not_before;
@@ -70,13 +71,35 @@ pub(crate) async fn run<S: Store, O: Publisher>(
 }
 
 /// Adopts the open pull requests of one repository that have no record.
-pub(crate) async fn adopt_repo<S: Store, O: Publisher>(
+pub(crate) async fn adopt_open<S: Store, O: Publisher>(
     cx: &SweepContext<'_, S, O>,
     repo: &RepoName,
     summary: &mut SweepSummary,
 ) -> Result<(), InventoryError> {
     let listed = cx.github.open_pulls(repo, cx.policies().for_repo(repo)).await?;
     Inventory { cx, owners: &[], summary }.adopt(repo, listed).await?;
+    Ok(())
+}
+
+/// Adopts the pull requests of the same vulnerability that were opened and closed since `since` without a record. They
+/// are adopted as open; their first visit asks GitHub and finds the merge or the close.
+pub(crate) async fn adopt_closed<S: Store, O: Publisher>(
+    cx: &SweepContext<'_, S, O>,
+    old: &PullRequest,
+    since: Timestamp,
+    summary: &mut SweepSummary,
+) -> Result<(), InventoryError> {
+    let repo = &old.id.repo;
+    let mut listed = cx.github.closed_pulls(repo, cx.policies().for_repo(repo), since).await?;
+    listed.retain(|pull| {
+        let (described, number) = (&pull.described, pull.id.number);
+        let same = described.vulnerability_id == old.vulnerability_id && described.base_branch == old.base_branch;
+        same && number > old.id.number
+    });
+    let mut inventory = Inventory { cx, owners: &[], summary };
+    let known = inventory.known_states(repo).await?;
+    listed.retain(|pull| !known.contains_key(&pull.id.number));
+    inventory.adopt(repo, listed).await?;
     Ok(())
 }
 
@@ -130,9 +153,9 @@ impl<S: Store, O: Publisher> Inventory<'_, S, O> {
     }
 
     /// Creates a record for each managed open pull request that has none or is recorded as closed.
-    async fn adopt(&mut self, repo: &RepoName, listed: Vec<OpenPullRequest>) -> Result<u32, StoreError> {
+    async fn adopt(&mut self, repo: &RepoName, listed: Vec<ListedPullRequest>) -> Result<u32, StoreError> {
         let policy = self.cx.policies().for_repo(repo);
-        let managed: Vec<OpenPullRequest> = listed.into_iter().filter(|pull| pull.is_managed(policy)).collect();
+        let managed: Vec<ListedPullRequest> = listed.into_iter().filter(|pull| pull.is_managed(policy)).collect();
         if managed.is_empty() {
             return Ok(0);
         }

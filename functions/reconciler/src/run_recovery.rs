@@ -16,6 +16,7 @@ use jiff::SignedDuration;
 use platform::engine::{EngineError, replacement};
 use platform::publish::{OutboundMessage, Publisher};
 use platform::store::breaker::{self, RemedyOutcome};
+use platform::store::pause;
 use platform::store::queries;
 use platform::store::schema;
 use platform::store::{Condition, Store, StoreError};
@@ -27,9 +28,10 @@ use crate::due::{defer, defer_undecodable};
 use crate::inventory;
 use crate::jenkins_queue::{self, ItemState, JenkinsQueue};
 
-/// A run that is overdue for this long ends although GitHub never answered about its pull request. Shorter than
-/// `retention.terminal_hours`, so that the record of a closed pull request still exists and a person is notified.
+/// A run that is overdue for this long ends although GitHub never answered about its pull request.
 const UNANSWERED_LIMIT: SignedDuration = SignedDuration::from_hours(12);
+/// How far GitHub's clock may be behind ours.
+const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(5);
 /// A run whose message was resent is due again after this long.
 const RUN_RETRY_AFTER: SignedDuration = SignedDuration::from_mins(1);
 
@@ -94,9 +96,14 @@ pub(crate) async fn end_overdue<S: Store, O: Publisher>(
     let recorded: BTreeSet<PrId> =
         queries::records(cx.store(), &prs, cx.now()).await?.into_iter().map(|record| record.id).collect();
     let ids: Vec<RunId> = overdue.iter().map(|run| run.id.clone()).collect();
+    let paused = pause::paused_by(cx.store(), cx.now()).await?.is_some();
     let mut recovery = RunRecovery::new(cx, summary);
     for run in queries::runs(cx.store(), &ids, cx.now()).await? {
         let RunRecoveryAction::Fail(error) = run.recover(cx.now()) else { continue };
+        // CodeGenie would be asked again, which has to wait for the end of the pause.
+        if paused && run.kind == RunKind::Remedy(Strategy::CloseAndReopen) {
+            continue;
+        }
         let unanswered = run.wait_expired(cx.now().saturating_sub(UNANSWERED_LIMIT).unwrap_or(cx.now()));
         let may_end = run.pr.as_ref().is_none_or(|pr| compared.contains(pr) || !recorded.contains(pr));
         if may_end || unanswered {
@@ -227,22 +234,31 @@ impl<'a, S: Store, O: Publisher> RunRecovery<'a, S, O> {
     }
 
     /// Looks for the replacement that a close-and-reopen waits for, and links it: first among the records, then among the
-    /// open pull requests on GitHub, because the webhook that opened it may be lost.
+    /// pull requests on GitHub, open and closed, because its webhooks may be lost and it may be merged by now.
     async fn find_replacement(&mut self, run: &Run) -> Result<Replacement, EngineError> {
         let (RunKind::Remedy(Strategy::CloseAndReopen), Some(pr)) = (run.kind, &run.pr) else {
             return Ok(Replacement::Missing);
         };
-        let now = self.cx.now();
-        let Some(record) = self.cx.engine.load(pr, now).await? else { return Ok(Replacement::Missing) };
-        if replacement::find(self.cx.engine, &record, now).await? {
+        let Some(record) = self.cx.engine.load(pr, self.cx.now()).await? else { return Ok(Replacement::Missing) };
+        let since = run.created_at.saturating_sub(CLOCK_SKEW).unwrap_or(run.created_at);
+        if replacement::find(self.cx.engine, &record, self.cx.now()).await? {
             return Ok(Replacement::Found);
         }
-        if let Err(error) = inventory::adopt_repo(self.cx, &pr.repo, self.summary).await {
-            warn!(run = %run.id, %error, "cannot list open pull requests to find the replacement");
-            return Ok(Replacement::Unknown);
+        for closed in [false, true] {
+            let listed = if closed {
+                inventory::adopt_closed(self.cx, &record, since, self.summary).await
+            } else {
+                inventory::adopt_open(self.cx, &pr.repo, self.summary).await
+            };
+            if let Err(error) = listed {
+                warn!(run = %run.id, %error, "cannot list pull requests to find the replacement");
+                return Ok(Replacement::Unknown);
+            }
+            if replacement::find(self.cx.engine, &record, self.cx.now()).await? {
+                return Ok(Replacement::Found);
+            }
         }
-        let found = replacement::find(self.cx.engine, &record, self.cx.now()).await?;
-        Ok(if found { Replacement::Found } else { Replacement::Missing })
+        Ok(Replacement::Missing)
     }
 
     /// Only automatic remedies count for the breaker.

@@ -186,6 +186,9 @@ pub struct FakeSettings {
     pub timing: FakeTiming,
     /// Triggers of Policy Bot, Approver Bot and Automerge Bot, in this order.
     pub listening: [BotTriggers; 3],
+    /// CodeGenie opens a replacement when a comment that begins with this text is written on a pull request, or when the
+    /// label of this name is added.
+    pub codegenie_trigger: Option<String>,
     /// A merge adds a commit to the base, so that other branches fall behind.
     pub merges_move_base: bool,
     /// Base URL of GitHub's API, as it appears in responses.
@@ -237,6 +240,7 @@ impl Default for FakeSettings {
             faults: FaultRates::none(),
             timing: FakeTiming::default(),
             listening: [bus, bus, BotTriggers { labels: true, comments: true, ..bus }],
+            codegenie_trigger: None,
             merges_move_base: true,
             api_url: "https://api.github.com".to_owned(),
             jenkins_url: "https://jenkins.example".to_owned(),

@@ -1,10 +1,13 @@
-//! `suture doctor`: checks GitHub, Jenkins, secrets, keys and tables, and says what to fix. It is read-only.
+//! `suture doctor`: checks GitHub, Jenkins, bots, secrets, keys and tables, and says what to fix. It is read-only.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
+use domain::bus::RemedyTarget;
 use domain::id::RepoName;
-use domain::policy::{Mode, Policies, Policy, RebuildVia};
+use domain::policy::{BotRetrigger, Mode, Policies, Policy, RebuildVia, RetriggerVia};
+use domain::state::Strategy;
+use domain::text;
 use jiff::{SignedDuration, Timestamp};
 use platform::clients;
 use platform::env::Environment;
@@ -94,6 +97,7 @@ pub(crate) async fn examine(
     }
     let policies = policies.unwrap_or_default();
     let repos = github(&mut findings, &policies, environment, now).await;
+    bots(&mut findings, &policies, environment);
     secrets(&mut findings, environment);
     jenkins(&mut findings, &policies, environment, &repos).await;
     keys(&mut findings, environment);
@@ -335,6 +339,39 @@ async fn required_checks(findings: &mut DoctorReport, github: &GitHub, policy: &
     } else {
         let advice = "protect the branch, grant `administration: read`, or set checks.required";
         findings.warn(repo, format!("Suture can see no required checks on `{branch}`: {advice}"));
+    }
+}
+
+/// How each bot is asked, and whether somebody can receive the request. The bus of `cargo run` is in its own process:
+/// only the demo's bots receive its events.
+fn bots(findings: &mut DoctorReport, policies: &Policies, environment: &impl Environment) {
+    let bus = environment.get("SUTURE_EVENT_BUS");
+    for strategy in Strategy::ALL {
+        let target = RemedyTarget::of(strategy);
+        let mut reported = Vec::new();
+        let settings = all(policies).filter_map(|policy| Some((policy.mode, policy.retrigger.of(strategy)?)));
+        for setting in settings {
+            if reported.contains(&setting) {
+                continue;
+            }
+            reported.push(setting);
+            let (mode, BotRetrigger { via, target: with }) = setting;
+            match (via, &bus, mode) {
+                (RetriggerVia::Bus, Some(bus), _) => {
+                    let event = target.detail_type().map_or("", |event| event.name());
+                    let text = format!("asked by {event} on the event bus `{bus}`: a rule there has to forward it");
+                    findings.ok(target, text);
+                }
+                (RetriggerVia::Bus, None, Mode::Act) => findings.warn(target, text::no_receiver(target)),
+                (RetriggerVia::Bus, None, Mode::Observe) => {
+                    let text = format!("not asked in mode observe. For mode act: {}", text::no_receiver(target));
+                    findings.ok(target, text);
+                }
+                (RetriggerVia::Label, ..) => findings.ok(target, format!("asked by adding the label `{with}`")),
+                (RetriggerVia::Comment, ..) => findings.ok(target, format!("asked by the comment `{with}`")),
+                (RetriggerVia::Http, ..) => findings.ok(target, format!("asked by a POST to {with}")),
+            }
+        }
     }
 }
 

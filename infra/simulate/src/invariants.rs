@@ -169,6 +169,8 @@ pub(crate) struct InvariantChecker {
     policies: Policies,
     prs: BTreeMap<PrId, PrHistory>,
     runs: BTreeMap<RunId, RunOrigin>,
+    /// Runs that have announced a close or removed a label: they are finished even if the breaker opens meanwhile.
+    begun: BTreeSet<RunId>,
     reopens: BTreeMap<String, u32>,
     events: BTreeSet<Key>,
     /// The heads that Suture's branch updates made, as GitHub executed them.
@@ -365,6 +367,9 @@ impl InvariantChecker {
             if is_remedy(effect.action) {
                 self.check_remedy(effect, invocation, fakes, at);
             }
+            if matches!(effect.action, AuditedAction::CommentCreated | AuditedAction::LabelRemoved) {
+                self.begun.extend(invocation.run.clone());
+            }
         }
         lines
     }
@@ -420,7 +425,7 @@ impl InvariantChecker {
         let Some(run) = &invocation.run else { return };
         let Some(RunOrigin { head, human }) = self.runs.get(run).cloned() else { return };
         let what = format!("{:?} {}", effect.action, effect.pr.as_ref().map(ToString::to_string).unwrap_or_default());
-        if !human {
+        if !human && !self.begun.contains(run) {
             self.check_breaker(run, invocation, at, &what);
         }
         let (Some(head), Some(pull)) = (head, effect.pr.as_ref().and_then(|pr| fakes.pull(pr))) else { return };

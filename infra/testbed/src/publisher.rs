@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use domain::bus::DetailType;
@@ -16,6 +17,7 @@ use crate::{Faults, SharedFakes, locked};
 pub struct RecordingPublisher {
     pub faults: Arc<Faults>,
     bots: Option<SharedFakes>,
+    is_unheard: Arc<AtomicBool>,
     published: Arc<Mutex<Published>>,
 }
 
@@ -34,12 +36,17 @@ impl fmt::Debug for RecordingPublisher {
 impl RecordingPublisher {
     #[must_use]
     pub fn new(faults: &Arc<Faults>, bots: &SharedFakes) -> Self {
-        Self { faults: Arc::clone(faults), bots: Some(Arc::clone(bots)), published: Arc::default() }
+        Self { faults: Arc::clone(faults), bots: Some(Arc::clone(bots)), ..Self::default() }
     }
 
     /// Makes all publishing fail, or succeed again.
     pub fn set_down(&self, down: bool) {
         self.faults.fail_calls("publish ", down);
+    }
+
+    /// Takes the receivers of bus events away, as in `suture up` with a real GitHub.
+    pub fn remove_receivers(&self) {
+        self.is_unheard.store(true, Ordering::Relaxed);
     }
 
     /// All messages published so far, duplicates included.
@@ -103,6 +110,10 @@ impl RecordingPublisher {
 }
 
 impl Publisher for RecordingPublisher {
+    fn has_receiver(&self, _: DetailType) -> bool {
+        !self.is_unheard.load(Ordering::Relaxed)
+    }
+
     async fn publish(&self, parcels: &[OutboundMessage]) -> Vec<Result<(), PublishError>> {
         let name = format!("publish {}", parcels.first().map_or("", |parcel| &parcel.id));
         let published = self.faults.call(name, async { parcels.iter().for_each(|parcel| self.publish(parcel)) }).await;

@@ -190,6 +190,20 @@ impl Testbed {
         new_reconciler(parts, &self.clock, health_transport(&self.transport, &self.health))
     }
 
+    /// Deploys another configuration: the Car Bridge and the reconciler start again with it.
+    pub fn reconfigure(&mut self, config: &str) {
+        self.policies = Policies::parse(config).expect("valid configuration");
+        let clients = car_bridge::ExternalClients {
+            github: self.github.clone(),
+            jenkins: Some(self.jenkins.clone()),
+            http: self.transport.github(&self.fakes),
+            clock: Arc::new(self.clock.clone()),
+        };
+        let engine = Engine::new(self.store.clone(), self.publisher.clone(), self.policies.clone());
+        self.bridge = CarBridge::new(engine, clients);
+        self.sweep = self.another_sweep();
+    }
+
     /// Keeps a value, such as the store's server, alive as long as the testbed.
     pub fn keep_alive(&mut self, what: impl Any) {
         self.kept_alive = Some(Box::new(what));

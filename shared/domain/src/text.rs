@@ -12,6 +12,7 @@ use std::fmt::Write as _;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::bus::RemedyTarget;
 use crate::command::ApiRole;
 use crate::diagnosis::{Classification, Diagnosis};
 use crate::event::{EventKind, EventPayload, truncate};
@@ -209,6 +210,14 @@ pub fn held_by_label(label: &str) -> String {
     format!("it is still held by the label `{label}`: remove that label, Suture never does")
 }
 
+/// Why a bot cannot be asked over the bus here.
+pub fn no_receiver(target: RemedyTarget) -> String {
+    let setting = target.name().replace('-', "_");
+    format!(
+        "nobody receives events for {target} on the event bus of this machine: set retrigger.{setting} to via = \"comment\", \"label\" or \"http\" with a target"
+    )
+}
+
 /// The mail for a vulnerability whose pull request was closed and never replaced (R-REMEDY-9).
 pub fn missing_replacement(record: &PullRequest, why: &str) -> Notice {
     let (pr, id) = (&record.id, record.vulnerability_id.as_deref().unwrap_or("unknown"));
@@ -216,7 +225,7 @@ pub fn missing_replacement(record: &PullRequest, why: &str) -> Notice {
         "{id} in {} no longer has a pull request.\n\
          https://github.com/{}/pull/{}\n\n\
          What is wrong\n\
-         \x20 Suture closed #{} because of merge conflicts and asked CodeGenie twice for a new pull request. None was opened.\n\
+         \x20 #{} was closed because of merge conflicts, for CodeGenie to open a new pull request. None was opened.\n\
          \x20 {}.\n\n\
          What you can do\n\
          \x20 - Check that CodeGenie is running, and ask it for a pull request for {id}.\n\

@@ -7,9 +7,12 @@ use domain::backoff::AttemptFailure;
 use domain::bus::{BusDetail, DetailType, RemedyTarget};
 use domain::id::EffectId;
 use domain::policy::{BotRetrigger, Policy, RetriggerVia};
+use domain::run::{Run, RunKind, StepStatus};
 use domain::state::Strategy;
 use domain::text;
-use http::{Method, Request, header};
+use domain::time::saturating_after;
+use http::{Method, Request, StatusCode, header};
+use jiff::{SignedDuration, Timestamp};
 use tracing::info;
 
 use crate::dispatch::{CarBridge, RetryableError};
@@ -57,6 +60,46 @@ pub(crate) fn first_step(strategy: Strategy, policy: &Policy) -> &'static str {
     }
 }
 
+/// Whether the run has changed something outside that only its remaining steps make right: it has announced that the pull
+/// request is closed, and perhaps closed it, or it has perhaps removed a label that must be added again. The other
+/// remedies have one step outside; a sweep finds what it has changed.
+pub(crate) fn must_finish(run: &Run) -> bool {
+    match run.kind {
+        RunKind::Remedy(Strategy::CloseAndReopen) | RunKind::Abandon => {
+            run.step("comment").is_some_and(|step| step.status == StepStatus::Done)
+        }
+        RunKind::Remedy(
+            Strategy::RetriggerPolicyBot
+            | Strategy::RetriggerSodCheck
+            | Strategy::RetriggerApproverBot
+            | Strategy::RetriggerAutomergeBot,
+        ) => run.step("label").is_some(),
+        RunKind::Remedy(Strategy::Rebuild | Strategy::BranchUpdate) | RunKind::Sweep => false,
+    }
+}
+
+/// A run that must be finished is retried for at least this long and this often; then it fails, and a person is called.
+const FINISH_WITHIN: SignedDuration = SignedDuration::from_hours(1);
+const FINISH_ATTEMPTS: u32 = 5;
+
+/// Ends a run that must be finished and has been retried long enough. Attempts count too, because the time includes
+/// pauses.
+pub(crate) fn end_late_retries(
+    run: &Run,
+    result: Result<String, RemedyError>,
+    now: Timestamp,
+) -> Result<String, RemedyError> {
+    let late = now >= saturating_after(run.created_at, FINISH_WITHIN) && run.resume_count >= FINISH_ATTEMPTS;
+    match result {
+        Err(RemedyError::Retry(error @ (RetryableError::Api(_) | RetryableError::Publish(_))))
+            if late && must_finish(run) =>
+        {
+            Err(RemedyError::Fail(error.to_string(), AttemptFailure::Unavailable))
+        }
+        result => result,
+    }
+}
+
 impl<S: Store, O: Publisher> CarBridge<S, O> {
     pub(crate) async fn remedy(&self, ctx: &mut RunContext<'_>, strategy: Strategy) -> Result<String, RemedyError> {
         match strategy {
@@ -100,6 +143,17 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         }
     }
 
+    /// The same for a step that must follow an earlier one: a rate limit retries the message too.
+    async fn or_finish<T>(&self, result: Result<T, ApiError>) -> Result<T, RemedyError> {
+        match result {
+            Err(error @ ApiError::RateLimited { .. }) => {
+                self.store_rate_limit(&error).await?;
+                Err(RemedyError::Retry(error.into()))
+            }
+            result => self.or_interrupt(result).await,
+        }
+    }
+
     async fn update_branch(&self, ctx: &mut RunContext<'_>) -> Result<String, RemedyError> {
         let expected = ctx.run.head_sha.clone().unwrap_or_else(|| ctx.record.head_sha.clone());
         match self.or_stop(self.clients.github.update_branch(ctx.pr(), &expected).await).await? {
@@ -113,36 +167,49 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
     }
 
     async fn retrigger(&self, ctx: &mut RunContext<'_>, strategy: Strategy) -> Result<String, RemedyError> {
-        let target = RemedyTarget::of(strategy);
-        let BotRetrigger { via, target: with } = ctx.policy.retrigger.of(strategy).cloned().unwrap_or_default();
-        match via {
-            RetriggerVia::Bus => {
-                let Some(detail_type) = target.detail_type() else {
-                    return Err(RemedyError::Fail(format!("{target} has no bus event"), AttemptFailure::Invalid));
-                };
-                self.put_bus_event(ctx, detail_type, "retrigger").await?;
-            }
-            RetriggerVia::Comment => self.post_comment(ctx, "retrigger", &with).await?,
-            RetriggerVia::Label => self.retoggle_label(ctx, &with).await?,
-            RetriggerVia::Http => self.call_url(ctx, target, &with).await?,
-        }
-        Ok(format!("retriggered {target}"))
+        self.request(ctx, strategy, first_step(strategy, ctx.policy)).await?;
+        Ok(format!("retriggered {}", RemedyTarget::of(strategy)))
     }
 
-    /// Removes the label and adds it again; adding it triggers the bot.
-    async fn retoggle_label(&self, ctx: &mut RunContext<'_>, label: &str) -> Result<(), RemedyError> {
+    /// Sends the request of a step to the target of the strategy, as `[retrigger]` says.
+    async fn request(&self, ctx: &mut RunContext<'_>, strategy: Strategy, step: &str) -> Result<(), RemedyError> {
+        let target = RemedyTarget::of(strategy);
+        let how = ctx.policy.retrigger.of(strategy).cloned().unwrap_or_default();
+        match how.via {
+            RetriggerVia::Bus => self.put_bus_event(ctx, target, step).await,
+            RetriggerVia::Comment => {
+                let id = ctx.record.vulnerability_id.as_deref().unwrap_or_default();
+                let text = how.comment(id, &ctx.record.base_branch, ctx.pr().number);
+                self.post_comment(ctx, step, &text).await
+            }
+            RetriggerVia::Label => self.retoggle_label(ctx, step, &how.target).await,
+            RetriggerVia::Http => {
+                let detail = serde_json::to_vec(&detail(ctx, step)).unwrap_or_default();
+                self.post_json(target, &how.target, detail).await
+            }
+        }
+    }
+
+    /// Removes the label and adds it again; adding it triggers the bot. The step is done once the label is removed: after a
+    /// crash the label is only added, which changes nothing if it is there.
+    async fn retoggle_label(&self, ctx: &mut RunContext<'_>, step_name: &str, label: &str) -> Result<(), RemedyError> {
         let github = &self.clients.github;
         let pr = ctx.pr().clone();
-        if ctx.done("label").is_none() {
+        if ctx.done(step_name).is_none() {
             self.or_stop(github.remove_label(&pr, label).await).await?;
             let now = self.now();
-            self.checkpoint(ctx, step("label", now).done(None, now)).await?;
+            self.checkpoint(ctx, step(step_name, now).done(None, now)).await?;
         }
-        self.or_stop(github.add_labels(&pr, &[label]).await).await.map(drop)
+        self.or_finish(github.add_labels(&pr, &[label]).await).await.map(drop)
     }
 
-    async fn call_url(&self, ctx: &RunContext<'_>, target: RemedyTarget, address: &str) -> Result<(), RemedyError> {
-        let detail = serde_json::to_vec(&detail(ctx, "retrigger")).unwrap_or_default();
+    /// Posts a request to the URL of a bot.
+    pub(crate) async fn post_json(
+        &self,
+        target: RemedyTarget,
+        address: &str,
+        detail: Vec<u8>,
+    ) -> Result<(), RemedyError> {
         let request =
             Request::builder().method(Method::POST).uri(address).header(header::CONTENT_TYPE, "application/json");
         let request = match request.body(detail.into()) {
@@ -153,16 +220,23 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         if status.is_success() {
             return Ok(());
         }
-        let failure = if status.is_server_error() { AttemptFailure::Unavailable } else { AttemptFailure::Invalid };
+        let may_recover = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
+        let failure = if may_recover { AttemptFailure::Unavailable } else { AttemptFailure::Invalid };
         Err(RemedyError::Fail(format!("{target} answered {status}"), failure))
     }
 
-    async fn put_bus_event(
-        &self,
-        ctx: &RunContext<'_>,
-        detail_type: DetailType,
-        step: &str,
-    ) -> Result<(), RemedyError> {
+    /// The bus event of a target, if somebody can receive it.
+    pub(crate) fn bus_event_of(&self, target: RemedyTarget) -> Result<DetailType, RemedyError> {
+        let invalid = |why: String| RemedyError::Fail(why, AttemptFailure::Invalid);
+        let detail_type = target.detail_type().ok_or_else(|| invalid(format!("{target} has no bus event")))?;
+        if self.engine.publisher().has_receiver(detail_type) {
+            return Ok(detail_type);
+        }
+        Err(invalid(text::no_receiver(target)))
+    }
+
+    async fn put_bus_event(&self, ctx: &RunContext<'_>, target: RemedyTarget, step: &str) -> Result<(), RemedyError> {
+        let detail_type = self.bus_event_of(target)?;
         let detail = detail(ctx, step);
         let id = detail.effect_id.to_string();
         info!(run = %ctx.run.id, pr = %ctx.pr(), effect = %id, detail_type = %detail_type.name(), "publishing bus event");
@@ -181,11 +255,6 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         self.or_stop(self.marked_comment(ctx, step, text).await).await
     }
 
-    /// The same as the first of several steps.
-    async fn post_comment_once(&self, ctx: &RunContext<'_>, text: &str) -> Result<(), RemedyError> {
-        self.or_interrupt(self.marked_comment(ctx, "comment", text).await).await
-    }
-
     async fn marked_comment(&self, ctx: &RunContext<'_>, step: &str, text: &str) -> Result<(), ApiError> {
         let marker = format!("suture:{}#{step}", ctx.run.id);
         self.comment_once(ctx.pr(), &marker, text, Some(ctx.run.created_at)).await.map(drop)
@@ -196,11 +265,15 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         let pr = ctx.pr().clone();
         if ctx.done("comment").is_none() {
             self.check_duplicate_guard(ctx).await?;
-            self.post_comment_once(ctx, text::CLOSING_COMMENT).await?;
+            // Whether CodeGenie can be asked is known before anything is closed.
+            if ctx.policy.retrigger.codegenie.via == RetriggerVia::Bus {
+                self.bus_event_of(RemedyTarget::CodeGenie)?;
+            }
+            self.or_interrupt(self.marked_comment(ctx, "comment", text::CLOSING_COMMENT).await).await?;
             self.done(ctx, "comment", "close").await?;
         }
         if ctx.done("close").is_none() {
-            self.or_interrupt(self.clients.github.close(&pr).await).await?;
+            self.or_finish(self.clients.github.close(&pr).await).await?;
             self.done(ctx, "close", "ask").await?;
         }
         self.request_replacement(ctx, "ask").await?;
@@ -226,22 +299,25 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         Ok(())
     }
 
-    pub(crate) async fn request_replacement(&self, ctx: &RunContext<'_>, step: &str) -> Result<(), RemedyError> {
-        match self.put_bus_event(ctx, DetailType::PullRequestRequested, step).await {
-            // The old pull request is closed, so the request must be retried until it succeeds.
-            Err(RemedyError::Fail(why, _)) => Err(RemedyError::Retry(RetryableError::Publish(why))),
+    pub(crate) async fn request_replacement(&self, ctx: &mut RunContext<'_>, step: &str) -> Result<(), RemedyError> {
+        let again = |why| RemedyError::Retry(RetryableError::Publish(format!("CodeGenie could not be asked: {why}")));
+        match self.request(ctx, Strategy::CloseAndReopen, step).await {
+            // The old pull request is closed, so the request is retried; only a permanent refusal ends the run.
+            Err(RemedyError::Fail(why, failure)) if failure.may_retry() => Err(again(why)),
+            Err(RemedyError::Drop(why)) => Err(again(why)),
             done => done,
         }
     }
 
-    /// `/cancel`: comments and closes.
+    /// `/cancel`: comments and closes. It is retried until it is done or GitHub refuses it.
     pub(crate) async fn abandon(&self, ctx: &mut RunContext<'_>) -> Result<String, RemedyError> {
         let pr = ctx.pr().clone();
         if ctx.done("comment").is_none() {
-            self.post_comment_once(ctx, &text::abandoned(&ctx.command.requested_by)).await?;
+            let text = text::abandoned(&ctx.command.requested_by);
+            self.or_finish(self.marked_comment(ctx, "comment", &text).await).await?;
             self.done(ctx, "comment", "close").await?;
         }
-        self.or_interrupt(self.clients.github.close(&pr).await).await?;
+        self.or_finish(self.clients.github.close(&pr).await).await?;
         Ok("closed for good".to_owned())
     }
 

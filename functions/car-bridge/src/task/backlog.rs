@@ -3,11 +3,14 @@
 
 use std::slice::from_ref;
 
-use domain::bus::{DetailType, PullRequestRequestDetail};
+use domain::backoff::AttemptFailure;
+use domain::bus::{PullRequestRequestDetail, RemedyTarget};
 use domain::coordination::{has_label, is_control_label, is_held};
 use domain::id::{PrId, RepoName};
+use domain::policy::RetriggerVia;
 
 use crate::dispatch::{CarBridge, MessageOutcome, RetryableError};
+use crate::remedy::RemedyError;
 use platform::github::{GitHubIssue, IssueChange};
 use platform::publish::queue_message::{IssueUpdate, PullRequestRequest};
 use platform::publish::{Destination, OutboundMessage, Publisher};
@@ -31,7 +34,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         })
     }
 
-    /// Publishes the request first and sets the label second, so that an issue labelled `in-progress` has been requested. A retry publishes
+    /// Sends the request first and sets the label second, so that an issue labelled `in-progress` has been requested. A retry sends
     /// the same effect id.
     pub(crate) async fn request_pull_request(
         &self,
@@ -60,17 +63,43 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         if let Some(number) = known.open.first() {
             return noop(format!("#{number} is open for {}", request.vulnerability));
         }
-        let detail = PullRequestRequestDetail::for_issue(repo, request.issue, &request.vulnerability, &request.effect);
-        let detail = serde_json::to_string(&detail).map_err(|error| RetryableError::Publish(error.to_string()))?;
-        let what = Destination::Bus { detail_type: DetailType::PullRequestRequested, detail };
-        let sent = self
-            .engine
-            .publisher()
-            .send_one(OutboundMessage { id: request.effect.to_string(), destination: what })
-            .await;
-        sent.map_err(|error| RetryableError::Publish(error.to_string()))?;
+        match self.request_from_codegenie(&issue_id, request).await {
+            Ok(()) => {}
+            Err(RemedyError::Retry(again)) => return Err(again),
+            Err(RemedyError::Fail(why, failure)) if failure.may_retry() => return Err(RetryableError::Publish(why)),
+            Err(RemedyError::Fail(why, _) | RemedyError::Drop(why)) => return Ok(MessageOutcome::Failed(why)),
+        }
         self.relabel(&issue_id, &issue, from_ref(&request.in_progress), from_ref(&request.approved)).await?;
         Ok(MessageOutcome::Done(format!("requested a pull request for {issue_id} from CodeGenie")))
+    }
+
+    /// Asks CodeGenie for the pull request of an issue, as `[retrigger.codegenie]` says.
+    async fn request_from_codegenie(&self, issue: &PrId, request: &PullRequestRequest) -> Result<(), RemedyError> {
+        let PullRequestRequest { vulnerability, base_branch, effect, .. } = request;
+        let how = &self.engine.policies().for_repo(&issue.repo).retrigger.codegenie;
+        let detail = PullRequestRequestDetail::for_issue(&issue.repo, issue.number, vulnerability, effect);
+        let detail = serde_json::to_string(&detail)
+            .map_err(|error| RemedyError::Fail(error.to_string(), AttemptFailure::Invalid))?;
+        let github = &self.clients.github;
+        match how.via {
+            RetriggerVia::Bus => {
+                let detail_type = self.bus_event_of(RemedyTarget::CodeGenie)?;
+                let destination = Destination::Bus { detail_type, detail };
+                let sent = self.engine.publisher().send_one(OutboundMessage { id: effect.to_string(), destination });
+                sent.await.map_err(|error| RemedyError::Fail(error.to_string(), AttemptFailure::Unavailable))
+            }
+            RetriggerVia::Comment => {
+                let text = how.comment(vulnerability, base_branch, issue.number);
+                let posted = self.comment_once(issue, &format!("suture:{effect}"), &text, None).await;
+                posted.map(drop).map_err(|error| RemedyError::Retry(error.into()))
+            }
+            RetriggerVia::Label => {
+                let again = |error: ApiError| RemedyError::Retry(error.into());
+                github.remove_label(issue, &how.target).await.map_err(again)?;
+                github.add_labels(issue, &[&how.target]).await.map_err(again).map(drop)
+            }
+            RetriggerVia::Http => self.post_json(RemedyTarget::CodeGenie, &how.target, detail.into_bytes()).await,
+        }
     }
 
     /// Closes the issue's pull request, comments, closes the issue, changes its labels. Every step can be repeated.

@@ -1,7 +1,7 @@
 //! CodeGenie: opens pull requests that repair vulnerabilities, on its own or on request. Also other users' pushes to
 //! the base.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::clock::TimedEvent;
 use crate::fakes::Fakes;
@@ -38,6 +38,14 @@ impl Fakes {
         let ms = self.genie_rng.between(self.settings.timing.genie_ms);
         self.clock.after_ms(ms, TimedEvent::GenieOpens(self.genie_requests.len() - 1));
         true
+    }
+
+    /// Somebody asks CodeGenie on a pull request for its replacement.
+    pub(crate) fn genie_asked_on(&mut self, ix: PrIx) {
+        let pull = self.github.pull(ix);
+        let repo = &self.github.repo(pull.repo).settings.name;
+        let detail = json!({"repo": repo, "pr_number": pull.number, "vulnerability_id": pull.vulnerability});
+        self.genie_requested(&detail, Some(ix));
     }
 
     /// Opens the requested pull request, unless one for the vulnerability is already open or merged. A repeated request

@@ -49,6 +49,9 @@ impl Fakes {
         if let PullOrIssue::Pull(ix) = numbered {
             self.github.pulls[ix.0].updated_at = now;
             self.trigger_listeners(ix, |listening| listening.comments);
+            if self.settings.codegenie_trigger.as_ref().is_some_and(|trigger| body.starts_with(trigger.as_str())) {
+                self.genie_asked_on(ix);
+            }
         }
         Some(place)
     }
@@ -96,6 +99,9 @@ impl Fakes {
         self.note(by, if on { AuditedAction::LabelAdded } else { AuditedAction::LabelRemoved }, ix, name);
         self.emit_label(ix, on, name, by);
         self.trigger_listeners(ix, |listening| listening.labels);
+        if on && self.settings.codegenie_trigger.as_deref() == Some(name) {
+            self.genie_asked_on(ix);
+        }
         true
     }
 

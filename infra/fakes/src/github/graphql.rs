@@ -41,7 +41,7 @@ fn size(operation: &str, ids: u64) -> Option<(u64, u64)> {
         "Mergeable" => (ids, 0),
         "Contexts" => (1 + 100, 2),
         // Labels of each of 100 pull requests.
-        "OpenPullRequests" => (100 + 100 * 100, 1 + 100),
+        "OpenPullRequests" | "ClosedPullRequests" => (100 + 100 * 100, 1 + 100),
         "Comparisons" | "AddReaction" | "PinIssue" => (0, 0),
         _ => return None,
     })
@@ -143,7 +143,14 @@ impl Fakes {
                     return json!({"repository": null});
                 };
                 match operation {
-                    "OpenPullRequests" => json!({"repository": self.open_pull_requests(repo, variables)}),
+                    "OpenPullRequests" => {
+                        let open = self.open_pulls[repo.0].iter().copied();
+                        json!({"repository": self.pull_requests(open.collect(), variables)})
+                    }
+                    "ClosedPullRequests" => {
+                        let closed = self.github.pulls_of(repo).rev().filter(|ix| !self.github.pull(*ix).is_open());
+                        json!({"repository": self.pull_requests(closed.collect(), variables)})
+                    }
                     _ => json!({"repository": self.comparisons(repo, variables, errors)}),
                 }
             }
@@ -260,17 +267,16 @@ impl Fakes {
         })
     }
 
-    fn open_pull_requests(&self, repo: RepoIx, variables: &Value) -> Value {
-        let open = &self.open_pulls[repo.0];
-        let fields = |ix: &PrIx| {
-            let pull = self.github.pull(*ix);
+    fn pull_requests(&self, listed: Vec<PrIx>, variables: &Value) -> Value {
+        let fields = |ix: PrIx| {
+            let pull = self.github.pull(ix);
             let labels: Value = pull.labels.iter().map(|name| json!({"name": name})).collect();
             json!({"id": pull.node_id, "number": pull.number, "title": pull.title, "body": pull.body, "isDraft": pull.draft,
                    "createdAt": stamp(pull.created_at), "updatedAt": stamp(pull.updated_at), "additions": 12, "deletions": 3,
                    "headRefName": pull.head_ref, "headRefOid": pull.head(), "baseRefName": pull.base_ref,
                    "author": actor(&pull.author), "labels": {"nodes": labels}})
         };
-        json!({"pullRequests": connection(open, variables["after"].as_str(), MOST, fields)})
+        json!({"pullRequests": connection(listed, variables["after"].as_str(), MOST, fields)})
     }
 
     /// `h0: compare(headRef: $h0) { behindBy }` and so on; the aliases are the names of the variables.

@@ -1,7 +1,7 @@
 //! GraphQL: paging, errors, partial responses, and mutations that REST lacks. Operations are recognised by name.
 
 use fakes::{
-    FakeSettings, Fakes, Fault, JenkinsReporting, NewPullRequest, ProtectionSource, RepoSettings, ReviewState,
+    FakePrId, FakeSettings, Fakes, Fault, JenkinsReporting, NewPullRequest, ProtectionSource, RepoSettings, ReviewState,
 };
 use serde_json::{Value, json};
 
@@ -107,6 +107,12 @@ fn open_pull_requests_are_paged() {
         after = list["pageInfo"]["endCursor"].clone();
     }
     assert_eq!(numbers, (2..=150).collect::<Vec<u64>>());
+    fakes.person_merges(&FakePrId { number: 9, ..first }, "danny");
+    let variables = json!({"owner": "acme", "name": "payments", "after": null});
+    let answer = graphql(&mut fakes, "query ClosedPullRequests {", variables).json;
+    let list = &answer["data"]["repository"]["pullRequests"]["nodes"];
+    let numbers: Vec<u64> = list.as_array().unwrap().iter().filter_map(|it| it["number"].as_u64()).collect();
+    assert_eq!(numbers, [9, 1], "closed and merged, newest first");
 }
 
 #[test]

@@ -35,6 +35,10 @@ impl fmt::Debug for LocalPublisher {
 }
 
 impl Publisher for LocalPublisher {
+    fn has_receiver(&self, detail_type: DetailType) -> bool {
+        self.bots.is_some() || detail_type == DetailType::ReconcileRequested
+    }
+
     async fn publish(&self, messages: &[OutboundMessage]) -> Vec<Result<(), PublishError>> {
         let mut results = Vec::with_capacity(messages.len());
         for outbound in messages {
@@ -60,10 +64,7 @@ impl LocalPublisher {
             return self.queue.send(Consumer::Reconciler, event.to_string(), Duration::ZERO).await;
         }
         let Some(bots) = &self.bots else {
-            return Err(format!(
-                "the local event bus has no receiver for {}: choose \"comment\", \"label\" or \"http\" under [retrigger]",
-                detail_type.name()
-            ));
+            return Err(format!("nobody receives {detail_type} on the event bus of this machine"));
         };
         let mut bots = bots.lock().unwrap_or_else(PoisonError::into_inner);
         bots.advance_to(self.clock.now());

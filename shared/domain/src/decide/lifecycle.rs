@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use crate::budget::RetryCounts;
 use crate::decide::{
@@ -364,17 +364,13 @@ pub(super) fn end_run_by_merge(builder: &mut DecisionBuilder<'_>, kind: EventKin
     }
 }
 
-/// After MERGED or CLOSED was entered: the record has no due date any more, and a TTL.
+/// After MERGED or CLOSED was entered: the record has no due date any more, and expires.
 pub(super) fn end_record(builder: &mut DecisionBuilder<'_>, at: Timestamp) {
     let (state, substatus) = (builder.record.state, builder.record.substatus);
     builder.record.retry_counts.reset_reached(state, substatus);
     builder.record.lifecycle_at = builder.record.lifecycle_at.max(at);
     builder.record.last_event_at = builder.record.last_event_at.max(at);
     builder.record.verify_reason = None;
-    builder.record.ttl = Some(saturating_after(
-        builder.now,
-        SignedDuration::from_hours(i64::from(builder.policy.retention.terminal_hours)),
-    ));
     builder.heads.push(HeadChange::Superseded(builder.record.head_sha.clone()));
     let abandoned = substatus == Some(Substatus::Abandoned);
     builder.change_vulnerability(if abandoned {
@@ -417,7 +413,6 @@ pub(super) fn reopened(mut builder: DecisionBuilder<'_>, described: &PullRequest
         return builder.finish(FactOutcome::Applied, "reopened; the close event was missed");
     }
     builder.record.generation = builder.record.generation.saturating_add(1);
-    builder.record.ttl = None;
     builder.end_run(RunEnd::Cancelled, "the pull request was reopened");
     builder.record.lifetime_remedies = 0;
     builder.record.retry_counts.reset_all();

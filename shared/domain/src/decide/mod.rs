@@ -409,11 +409,22 @@ impl<'a> DecisionBuilder<'a> {
         }
     }
 
+    /// A terminal record expires. Not while its run is active: a closed pull request that awaits its replacement needs its
+    /// record until the replacement is linked or a person was called.
+    fn expires_at(&self) -> Option<Timestamp> {
+        if !self.record.state.is_terminal() || self.record.active_run.is_some() {
+            return None;
+        }
+        let hours = SignedDuration::from_hours(i64::from(self.policy.retention.terminal_hours));
+        self.record.ttl.or(Some(saturating_after(self.now, hours)))
+    }
+
     /// Returns the decision, with a new version and a new due date.
     fn finish(mut self, outcome: FactOutcome, reason: impl Into<String>) -> Decision {
         self.log_proofs();
         self.record.version = self.record.version.saturating_add(1);
         self.record.due_at = self.record.next_due_at(self.policy);
+        self.record.ttl = self.expires_at();
         self.update_check_run();
         Decision {
             outcome,

@@ -18,7 +18,7 @@ use crate::transition;
 
 pub(super) fn remedy_update(mut builder: DecisionBuilder<'_>, run: &RunId, update: &RemedyUpdate) -> Decision {
     let Some(active) = builder.record.active_run.clone().filter(|active| active.id == *run) else {
-        return no_change(FactOutcome::Ignored, format!("run {run} is not active any more"));
+        return abandoning_update(builder, run, update);
     };
     match update {
         RemedyUpdate::Accepted if active.accepted => no_change(FactOutcome::Duplicate, "already accepted"),
@@ -79,6 +79,22 @@ fn repeat_message(record: &PullRequest, command: Command, run: &RunId, now: Time
         args: None,
         comment: None,
     }
+}
+
+/// A `/cancel` that failed ends, so that it is not retried for ever and may be requested again.
+fn abandoning_update(mut builder: DecisionBuilder<'_>, run: &RunId, update: &RemedyUpdate) -> Decision {
+    let error = match update {
+        RemedyUpdate::Failed { error, .. } if builder.record.abandoning.as_ref() == Some(run) => error,
+        RemedyUpdate::Failed { .. } | RemedyUpdate::Accepted | RemedyUpdate::Dropped { .. } | RemedyUpdate::Overdue => {
+            return no_change(FactOutcome::Ignored, format!("run {run} is not active any more"));
+        }
+    };
+    let why = format!("failed: {error}");
+    builder.record.abandoning = None;
+    builder.runs.push(RunChange::Ended { id: run.clone(), end: RunEnd::Failed, outcome: why.clone() });
+    let payload = EventPayload { run: Some(run.clone()), run_end: Some(RunEnd::Failed), ..EventPayload::text(&why) };
+    builder.log(EventKind::RemediationEnded, None, payload);
+    builder.finish(FactOutcome::Applied, format!("{} {why}", Command::Cancel))
 }
 
 /// Repeats the request when CodeGenie has not opened the replacement in time. After the second deadline a person is
@@ -164,8 +180,9 @@ fn ended(
     remember(&mut builder.record);
     if !builder.record.state.is_terminal() {
         builder.record.request_verification(format!("{} {}", active.strategy, truncate(why, 100)), builder.now);
-    } else if end == RunEnd::Failed && active.strategy == Strategy::CloseAndReopen {
-        // The pull request is closed and has no replacement, so a person has to take care of the vulnerability.
+    } else if builder.record.state == State::Closed && active.strategy == Strategy::CloseAndReopen {
+        // The pull request is closed and has no replacement, so a person has to take care of the vulnerability, however
+        // the run ended.
         builder.add_effect(EffectKind::Notice(text::missing_replacement(&builder.record, why)));
     }
     builder.finish(FactOutcome::Applied, format!("{} {why}", active.strategy))

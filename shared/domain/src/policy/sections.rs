@@ -173,8 +173,19 @@ table! {
     BotRetrigger {
         /// `bus`, `label`, `comment` or `http`.
         via: RetriggerVia = RetriggerVia::Bus,
-        /// The label, the comment or the URL; unused for `bus`.
+        /// The label, the comment or the URL; unused for `bus`. In a comment, `{vulnerability_id}`, `{base_branch}` and
+        /// `{number}` are replaced.
         target: String = String::new(),
+    }
+}
+
+impl BotRetrigger {
+    /// The comment, with its placeholders replaced.
+    pub fn comment(&self, vulnerability_id: &str, base_branch: &str, number: u64) -> String {
+        self.target
+            .replace("{vulnerability_id}", vulnerability_id)
+            .replace("{base_branch}", base_branch)
+            .replace("{number}", &number.to_string())
     }
 }
 
@@ -189,6 +200,8 @@ table! {
         approver_bot: BotRetrigger = BotRetrigger::default(),
         /// Automerge Bot.
         automerge_bot: BotRetrigger = BotRetrigger::default(),
+        /// CodeGenie, which opens the pull requests: how a replacement or the pull request of an issue is requested.
+        codegenie: BotRetrigger = BotRetrigger::default(),
     }
 }
 
@@ -200,7 +213,8 @@ impl Retrigger {
             Strategy::RetriggerSodCheck => Some(&self.sod_validator),
             Strategy::RetriggerApproverBot => Some(&self.approver_bot),
             Strategy::RetriggerAutomergeBot => Some(&self.automerge_bot),
-            Strategy::Rebuild | Strategy::BranchUpdate | Strategy::CloseAndReopen => None,
+            Strategy::CloseAndReopen => Some(&self.codegenie),
+            Strategy::Rebuild | Strategy::BranchUpdate => None,
         }
     }
 }
@@ -542,6 +556,21 @@ mod tests {
         ] {
             assert_eq!(bot.failure(description), expected, "{description}");
         }
+    }
+
+    #[test]
+    fn every_bot_setting_belongs_to_a_strategy() {
+        let retrigger = Retrigger {
+            codegenie: BotRetrigger {
+                via: RetriggerVia::Comment,
+                target: "@codegenie fix {vulnerability_id} on {base_branch}, not in #{number}".to_owned(),
+            },
+            ..Retrigger::default()
+        };
+        let strategies = crate::state::Strategy::ALL.into_iter();
+        assert_eq!(strategies.filter(|strategy| retrigger.of(*strategy).is_some()).count(), 5);
+        let comment = retrigger.codegenie.comment("CVE-2026-1", "release/1.x", 7);
+        assert_eq!(comment, "@codegenie fix CVE-2026-1 on release/1.x, not in #7");
     }
 
     #[test]

@@ -239,6 +239,7 @@ impl ConfigFindings {
             ("sod_validator", &retrigger.sod_validator),
             ("approver_bot", &retrigger.approver_bot),
             ("automerge_bot", &retrigger.automerge_bot),
+            ("codegenie", &retrigger.codegenie),
         ] {
             let field = format!("retrigger.{bot}.target");
             if *via != RetriggerVia::Bus && target.trim().is_empty() {
@@ -477,6 +478,10 @@ mod tests {
             (
                 "retrigger.policy_bot = { via = 'label', target = 'suture/Hold' }",
                 "retrigger.policy_bot.target must not be a label with which people control Suture: Suture would remove it",
+            ),
+            (
+                "retrigger.codegenie.via = 'http'",
+                "retrigger.codegenie.target must be the label, the comment or the URL that retriggers the bot",
             ),
             (
                 "post_merge_health.watch_minutes = 51\nretention.terminal_hours = 1",

@@ -211,7 +211,8 @@ impl PrScenario {
             let version = before.as_ref().map_or(0, |record| record.version);
             assert_eq!(after.version, version + 1, "a write raises the version by one");
             assert_eq!(after.due_at.is_none(), after.state.is_terminal(), "only terminal records have no due date");
-            assert_eq!(after.ttl.is_some(), after.state.is_terminal(), "only terminal records have a ttl");
+            let has_ended = after.state.is_terminal() && after.active_run.is_none();
+            assert_eq!(after.ttl.is_some(), has_ended, "only terminal records without a run have a ttl");
             self.record = Some(after.clone());
         } else {
             assert!(decision.events.is_empty() && decision.effects.is_empty() && decision.runs.is_empty());

@@ -948,6 +948,65 @@ fn replacement_is_requested_twice_then_a_person_is_notified() {
     assert_eq!(scenario.state(), State::Closed);
 }
 
+/// A pull request that Suture closed because of a conflict; its replacement is not requested yet.
+fn closed_for_replacement() -> PrScenario {
+    let mut scenario = PrScenario::at(State::Approved);
+    scenario.advance_minutes(10);
+    scenario.sweep_with(conflicting);
+    scenario.apply(FactKind::Closed { by: None, why: None });
+    assert_eq!((scenario.state(), scenario.record().substatus), (State::Closed, Some(Substatus::Replaced)));
+    scenario
+}
+
+/// Regression: only a failed run called a person, so a dropped one left the vulnerability without a pull request.
+#[test]
+fn person_is_notified_when_a_closed_pull_request_loses_its_run() {
+    for update in [dropped(), failed()] {
+        let mut scenario = closed_for_replacement();
+        scenario.remedy_update(update.clone());
+        let [effect] = &scenario.last().effects[..] else { panic!("{update:?}: {:?}", scenario.last().effects) };
+        let EffectKind::Notice(notice) = &effect.what else { panic!("{update:?}") };
+        assert_eq!(notice.subject, "Suture: no pull request for CVE-2026-1234 (acme/my-app)");
+    }
+    let mut open = PrScenario::at(State::Approved);
+    open.advance_minutes(10);
+    open.sweep_with(conflicting);
+    open.remedy_update(dropped());
+    assert_eq!(open.last().effects, [], "an open pull request is due instead");
+    assert!(open.record().due_at.is_some_and(|due_at| due_at <= open.now));
+}
+
+/// Regression: with `retention.terminal_hours = 1`, the record expired before CodeGenie was asked a second time.
+#[test]
+fn closed_pull_request_expires_only_after_its_replacement_is_linked() {
+    let mut scenario = closed_for_replacement();
+    scenario.policy.retention.terminal_hours = 1;
+    scenario.remedy_update(RemedyUpdate::Accepted);
+    assert_eq!(scenario.record().ttl, None, "the record is still needed");
+    scenario.advance_minutes(120);
+    let mut unanswered = scenario.clone();
+    scenario.apply(FactKind::Linked(ReplacementLink::ReplacedBy(77)));
+    assert_eq!(scenario.record().ttl, Some(scenario.now + minutes(60)));
+    unanswered.remedy_update(failed());
+    assert_eq!(unanswered.record().ttl, Some(unanswered.now + minutes(60)));
+}
+
+/// Regression: the end of a `/cancel` that GitHub refused was ignored; it was retried every few minutes, and a second
+/// `/cancel` was refused as already in progress.
+#[test]
+fn failed_cancel_ends_and_may_be_repeated() {
+    let mut scenario = PrScenario::at(State::ChecksFailed);
+    scenario.command(Command::Cancel);
+    let run = scenario.record().abandoning.clone().unwrap();
+    scenario.apply(FactKind::Remedy { run: run.clone(), update: failed() });
+    assert_eq!(scenario.run_end(), Some((RunEnd::Failed, "failed: Jenkins answered 500")));
+    assert_eq!(scenario.record().abandoning, None);
+    scenario.apply(FactKind::Remedy { run, update: failed() });
+    assert_eq!(scenario.outcome(), FactOutcome::Ignored);
+    scenario.command(Command::Cancel);
+    assert_eq!(scenario.outcome(), FactOutcome::Applied, "{}", scenario.last().reason);
+}
+
 #[test]
 fn replacement_proves_the_remedy_and_links_both_pull_requests() {
     let mut scenario = PrScenario::at(State::Approved);
@@ -1121,14 +1180,4 @@ fn push_by_suture_resets_no_budget() {
     scenario.record_mut().retry_counts.branch_update = 1;
     scenario.push('b', true);
     assert_eq!(scenario.record().retry_counts.branch_update, 1);
-}
-
-#[test]
-fn dropped_replacement_sends_no_notice() {
-    let mut scenario = PrScenario::at(State::Approved);
-    scenario.advance_minutes(10);
-    scenario.sweep_with(conflicting);
-    scenario.apply(FactKind::Closed { by: None, why: None });
-    scenario.remedy_update(dropped());
-    assert_eq!((scenario.outcome(), scenario.last().effects.len()), (FactOutcome::Applied, 0));
 }

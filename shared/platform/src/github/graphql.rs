@@ -19,6 +19,8 @@ pub(super) const CONTEXTS: &str = include_str!("queries/contexts.graphql");
 pub(super) const MERGEABLE: &str = include_str!("queries/mergeable.graphql");
 /// The open pull requests of a repository.
 pub(super) const OPEN_PULL_REQUESTS: &str = include_str!("queries/open_pull_requests.graphql");
+/// The closed and merged pull requests of a repository.
+pub(super) const CLOSED_PULL_REQUESTS: &str = include_str!("queries/closed_pull_requests.graphql");
 /// Reacts to a comment or a review.
 pub(super) const ADD_REACTION: &str = include_str!("queries/add_reaction.graphql");
 pub(super) const PIN_ISSUE: &str = include_str!("queries/pin_issue.graphql");

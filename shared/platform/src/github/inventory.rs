@@ -1,4 +1,5 @@
-//! Lists the open pull requests of a repository, so that the sweep finds those whose `opened` webhook was lost.
+//! Lists the open pull requests of a repository, so that the sweep finds those whose `opened` webhook was lost, and the
+//! recently closed ones, so that it finds a replacement that was merged before it was listed as open.
 
 use domain::event::PullRequestDetails;
 use domain::id::{PrId, RepoName};
@@ -7,7 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::client::GitHub;
-use super::graphql::{GraphqlResponse, OPEN_PULL_REQUESTS};
+use super::graphql::{CLOSED_PULL_REQUESTS, GraphqlResponse, OPEN_PULL_REQUESTS};
 use super::mapping;
 use super::pulls::owner;
 use super::snapshots::{Actor, Label, List, top_of};
@@ -15,10 +16,12 @@ use crate::transport::ApiError;
 
 /// Pages of 100 pull requests; further ones are not listed.
 const MAX_PAGES: usize = 50;
+/// The same for closed pull requests, of which only those since a given time are wanted.
+const MAX_CLOSED_PAGES: usize = 10;
 
-/// An open pull request, with the fields needed to adopt it.
+/// A pull request in a list, with the fields needed to adopt it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OpenPullRequest {
+pub struct ListedPullRequest {
     pub id: PrId,
     pub author: String,
     pub updated_at: Timestamp,
@@ -27,7 +30,7 @@ pub struct OpenPullRequest {
     pub described: PullRequestDetails,
 }
 
-impl OpenPullRequest {
+impl ListedPullRequest {
     pub fn is_managed(&self, policy: &Policy) -> bool {
         policy.managed.matches(&self.author, &self.described.branch, &self.labels)
     }
@@ -72,15 +75,11 @@ struct InventoryPage<'a> {
 
 impl GitHub {
     /// The open pull requests of a repository, oldest first. Undecodable ones are skipped; the next inventory retries them.
-    pub async fn open_pulls(&self, repo: &RepoName, policy: &Policy) -> Result<Vec<OpenPullRequest>, ApiError> {
+    pub async fn open_pulls(&self, repo: &RepoName, policy: &Policy) -> Result<Vec<ListedPullRequest>, ApiError> {
         let mut listed = Vec::new();
         let mut after: Option<String> = None;
         for _ in 0..MAX_PAGES {
-            let page = InventoryPage { owner: repo.owner(), name: repo.name(), after: after.as_deref() };
-            let graph: GraphqlResponse<InventoryResponse> =
-                self.query(owner(repo), OPEN_PULL_REQUESTS, page, true).await?;
-            let not_found = || ApiError::NotFound { message: format!("repository `{repo}`") };
-            let pulls = graph.data.and_then(|data| data.repository).ok_or_else(not_found)?.pull_requests;
+            let pulls = self.pulls_page(repo, OPEN_PULL_REQUESTS, after.as_deref()).await?;
             listed.extend(pulls.iter().filter_map(|pull| list(repo, pull, policy)));
             after = pulls.page_info.end_cursor.filter(|_| pulls.page_info.has_next_page);
             if after.is_none() {
@@ -89,12 +88,46 @@ impl GitHub {
         }
         Ok(listed)
     }
+
+    /// The closed and merged pull requests of a repository that were created since this time, newest first.
+    pub async fn closed_pulls(
+        &self,
+        repo: &RepoName,
+        policy: &Policy,
+        since: Timestamp,
+    ) -> Result<Vec<ListedPullRequest>, ApiError> {
+        let mut listed = Vec::new();
+        let mut after: Option<String> = None;
+        for _ in 0..MAX_CLOSED_PAGES {
+            let pulls = self.pulls_page(repo, CLOSED_PULL_REQUESTS, after.as_deref()).await?;
+            let recent = pulls.iter().take_while(|pull| pull.created_at >= since);
+            listed.extend(recent.filter_map(|pull| list(repo, pull, policy)));
+            let older = pulls.iter().any(|pull| pull.created_at < since);
+            after = pulls.page_info.end_cursor.filter(|_| pulls.page_info.has_next_page && !older);
+            if after.is_none() {
+                break;
+            }
+        }
+        Ok(listed)
+    }
+
+    async fn pulls_page(
+        &self,
+        repo: &RepoName,
+        document: &str,
+        after: Option<&str>,
+    ) -> Result<List<InventoryPull>, ApiError> {
+        let page = InventoryPage { owner: repo.owner(), name: repo.name(), after };
+        let graph: GraphqlResponse<InventoryResponse> = self.query(owner(repo), document, page, true).await?;
+        let not_found = || ApiError::NotFound { message: format!("repository `{repo}`") };
+        Ok(graph.data.and_then(|data| data.repository).ok_or_else(not_found)?.pull_requests)
+    }
 }
 
-fn list(repo: &RepoName, pull: &InventoryPull, policy: &Policy) -> Option<OpenPullRequest> {
+fn list(repo: &RepoName, pull: &InventoryPull, policy: &Policy) -> Option<ListedPullRequest> {
     let labels: Vec<String> = pull.labels.iter().flat_map(List::iter).map(|label| label.name.clone()).collect();
     let texts = [pull.title.as_str(), &pull.head_ref_name, top_of(&pull.body)];
-    Some(OpenPullRequest {
+    Some(ListedPullRequest {
         id: PrId::new(repo.clone(), pull.number),
         author: pull.author.as_ref().map(Actor::login).unwrap_or_default(),
         updated_at: pull.updated_at,

@@ -22,7 +22,7 @@ pub use checks::{CheckRun, CheckRunState, ExistingCheckRun, WorkflowRun, pr_of_c
 pub use client::{GitHub, GitHubSettings};
 pub use comments::{PostedComment, Reaction};
 pub use graphql::comparisons;
-pub use inventory::OpenPullRequest;
+pub use inventory::ListedPullRequest;
 pub use issues::{GitHubIssue, IssueChange};
 pub use pulls::{BranchUpdate, RestPullRequest};
 pub use rate_limit::{RateLimit, RateLimits};

@@ -1,4 +1,4 @@
-//! Publishing: messages to the command queue, events to the bus, notices to users. The publisher has one method and decides nothing; what
+//! Publishing: messages to the command queue, events to the bus, notices to users. The publisher decides nothing; what
 //! to send is decided by the engine and the functions.
 
 #[cfg(feature = "aws")]
@@ -79,6 +79,11 @@ pub struct PublishError(pub String);
 pub trait Publisher: Send + Sync {
     /// Sends messages and returns one result per message, in the same order.
     fn publish(&self, messages: &[OutboundMessage]) -> impl Future<Output = Vec<Result<(), PublishError>>> + Send;
+
+    /// Whether somebody can receive this event of the bus. A publisher that cannot know it assumes so.
+    fn has_receiver(&self, _detail_type: DetailType) -> bool {
+        true
+    }
 
     fn send_one(&self, message: OutboundMessage) -> impl Future<Output = Result<(), PublishError>> + Send {
         async move {
