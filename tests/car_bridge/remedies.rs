@@ -211,6 +211,7 @@ fn rebuild_message(pr: &PrId, run: &RunId, testbed: &Testbed) -> QueueMessage {
         head_sha: None,
         args: None,
         comment: None,
+        resent: false,
     })
 }
 
@@ -227,11 +228,8 @@ async fn close_and_reopen_links_old_and_new_pull_request() {
     let old = testbed.record(&pr).await;
     assert_eq!(old.state, State::Closed, "{comments:?}");
     assert_eq!(count(&testbed, AuditedAction::PullClosed), 1);
-    assert_eq!(
-        comments.iter().filter(|body| body.contains("Closing due to merge conflicts")).count(),
-        1,
-        "{comments:?}"
-    );
+    let closing = "Closing because maria requested `/close-and-reopen`.";
+    assert_eq!(comments.iter().filter(|body| body.contains(closing)).count(), 1, "{comments:?}");
     testbed.pass(60).await;
     let old = testbed.record(&pr).await;
     let fresh = old.replaced_by.expect("a replacement");

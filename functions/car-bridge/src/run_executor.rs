@@ -95,7 +95,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         };
         let leased = match self.acquire_lease(run, holder, first).await? {
             Ok(run) => run,
-            Err(why) => return Ok(MessageOutcome::Deferred(why)),
+            Err(why) => return Ok(MessageOutcome::Noop(why)),
         };
         let kind = leased.kind;
         let mut ctx = RunContext { run: leased, record: &record, policy, command };

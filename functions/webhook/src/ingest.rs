@@ -58,7 +58,7 @@ impl IngestStatus {
         match outcome {
             FactOutcome::Applied => Self::Applied,
             FactOutcome::Duplicate => Self::Duplicate,
-            FactOutcome::Ignored | FactOutcome::Refused => Self::Ignored,
+            FactOutcome::Ignored | FactOutcome::Refused | FactOutcome::Deferred => Self::Ignored,
             FactOutcome::Superseded => Self::Superseded,
             FactOutcome::Anomaly => Self::Anomaly,
         }

@@ -196,7 +196,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         let pr = ctx.pr().clone();
         if ctx.done("comment").is_none() {
             self.check_duplicate_guard(ctx).await?;
-            self.post_comment_once(ctx, text::CLOSING_COMMENT).await?;
+            self.post_comment_once(ctx, &text::closing_comment(ctx.run.requested_by.as_deref())).await?;
             self.done(ctx, "comment", "close").await?;
         }
         if ctx.done("close").is_none() {

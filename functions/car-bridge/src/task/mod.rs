@@ -11,8 +11,8 @@ use jiff::Timestamp;
 
 use crate::dispatch::{CarBridge, MessageOutcome, RetryableError};
 use platform::github::CheckRun;
+use platform::publish::Publisher;
 use platform::publish::queue_message::{QueueMessage, Task};
-use platform::publish::{Destination, OutboundMessage, Publisher};
 use platform::store::Store;
 
 /// SQS cannot delay a message for longer.
@@ -58,7 +58,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         }
     }
 
-    /// A task has no due date in the table, so a copy is queued with a delay before this message is acknowledged.
+    /// Puts the task back on the queue with a delay.
     pub(crate) async fn defer(
         &self,
         id: &str,
@@ -71,10 +71,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
             return Ok(MessageOutcome::Failed("the task has no repository".to_owned()));
         };
         let message = QueueMessage::Task(task.clone());
-        let what = Destination::Queue { message, repo, delay: Duration::from_secs(secs) };
-        let sent =
-            self.engine.publisher().send_one(OutboundMessage { id: format!("{id}-later"), destination: what }).await;
-        sent.map_err(|error| RetryableError::Publish(error.to_string()))?;
+        self.requeue(format!("{id}-later"), message, repo, Duration::from_secs(secs)).await?;
         Ok(MessageOutcome::Deferred(format!("{why}: retry after {until}")))
     }
 
