@@ -6,7 +6,7 @@ use aws_lambda_events::event::sqs::SqsEvent;
 use aws_lambda_events::sqs::{BatchItemFailure, SqsBatchResponse};
 use jiff::{SignedDuration, Timestamp};
 use platform::publish::Publisher;
-use platform::publish::queue_message::QueueMessage;
+use platform::publish::queue_message::{QueueMessage, Task};
 use platform::store::Store;
 use platform::telemetry::{LogRecord, MetricLog};
 
@@ -14,16 +14,16 @@ use platform::telemetry::{LogRecord, MetricLog};
 /// Jenkins and AWS, and each call has its own timeout.
 const RESERVE: SignedDuration = SignedDuration::from_secs(60);
 
-/// Handles the messages of a batch in order, so that two messages of one repository do not overtake each other. Messages for which there
-/// is no time left return to the queue.
+/// Handles the messages of a batch by rank, and those of one rank in order. Messages for which there is no time left return to the queue.
 pub async fn handle<S: Store, O: Publisher>(
     bridge: &CarBridge<S, O>,
-    batch: SqsEvent,
+    mut batch: SqsEvent,
     log: &MetricLog,
     now: impl Fn() -> Timestamp,
     deadline: Timestamp,
 ) -> SqsBatchResponse {
     let mut response = SqsBatchResponse::default();
+    batch.records.sort_by_cached_key(|message| rank(message.body.as_deref().unwrap_or_default()));
     for message in batch.records {
         let id = message.message_id.unwrap_or_default();
         let body = message.body.as_deref().unwrap_or_default();
@@ -35,6 +35,17 @@ pub async fn handle<S: Store, O: Publisher>(
         }
     }
     response
+}
+
+/// Messages of a lower rank are handled first. Writes to GitHub are a second apart, so a person's command does not wait for the writes
+/// of Suture's own messages, and nobody waits for a check run. Facts make no such writes, and a command that follows them needs them.
+pub fn rank(body: &str) -> u8 {
+    match QueueMessage::from_json(body) {
+        Ok(QueueMessage::Fact(_)) => 0,
+        Ok(QueueMessage::Command(command)) if command.source.is_human() => 0,
+        Ok(QueueMessage::Task(Task::CheckRun { .. })) => 2,
+        Ok(QueueMessage::Command(_) | QueueMessage::Task(_)) | Err(_) => 1,
+    }
 }
 
 /// Handles one message and writes its log record.

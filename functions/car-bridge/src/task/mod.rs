@@ -6,7 +6,7 @@ mod managed_issue;
 
 use std::time::Duration;
 
-use domain::id::{PrId, RepoName};
+use domain::id::{PrId, RepoName, Sha};
 use jiff::Timestamp;
 
 use crate::dispatch::{CarBridge, MessageOutcome, RetryableError};
@@ -41,6 +41,9 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
             }
             Task::Comment { pr, marker, text, since } => self.post_comment_task(pr, marker, text, *since).await,
             Task::CheckRun { pr, head_sha, text, as_of } => {
+                if self.has_newer_text(pr, head_sha, *as_of).await? {
+                    return Ok(MessageOutcome::Noop(format!("a newer text of the check run of {pr} is queued")));
+                }
                 self.publish_check_run(&pr.repo, &CheckRun::of(pr, head_sha, text), *as_of).await
             }
             Task::Issue { repo, issue } => self.managed_issue_task(id, task, repo, issue).await,
@@ -87,6 +90,13 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         } else {
             MessageOutcome::Noop(format!("{pr} has this comment already"))
         })
+    }
+
+    /// Whether a newer text for this check run was decided. It has a message of its own, so this one needs no request to GitHub.
+    async fn has_newer_text(&self, pr: &PrId, head: &Sha, as_of: Timestamp) -> Result<bool, RetryableError> {
+        let record = self.engine.load(pr, self.now()).await?;
+        let published = record.and_then(|record| record.published_check);
+        Ok(published.is_some_and(|shown| shown.head == *head && shown.at > as_of))
     }
 
     /// Creates or updates Suture's check run on a commit, unless it is already up to date.
