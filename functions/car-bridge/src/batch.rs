@@ -84,7 +84,12 @@ fn line(
     let asked = QueueMessage::from_json(body).is_ok_and(|message| message.asks_for_pull_request());
     let skipped = asked && matches!(handled, Ok(MessageOutcome::Noop(_) | MessageOutcome::Rejected(_)));
     let line = if skipped { line.count("pr_create_skipped", 1) } else { line };
-    line.with("level", if handled.is_err() { "ERROR" } else { "INFO" })
+    let level = match handled {
+        Ok(_) => "INFO",
+        Err(error) if error.is_ordinary() => "WARN",
+        Err(_) => "ERROR",
+    };
+    line.with("level", level)
         .with("message", id)
         .with("outcome", outcome)
         .with("reason", why)
@@ -106,5 +111,43 @@ fn about(line: LogRecord, body: &str) -> LogRecord {
             line.with("repo", fact.pr.repo.as_str()).with("pr", fact.pr.number).with("event", fact.id.as_str())
         }
         Ok(QueueMessage::Task(_)) | Err(_) => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use platform::engine::EngineError;
+    use platform::store::StoreError;
+    use platform::transport::ApiError;
+
+    use super::*;
+
+    /// A lost lease and a write conflict were logged like a failure, although the next delivery resolves them.
+    #[test]
+    fn contention_is_logged_as_a_warning() {
+        let unreachable =
+            |may_have_happened| ApiError::Unavailable { why: "no response".to_owned(), may_have_happened };
+        let level = |error: RetryableError| {
+            let line = line("m1", "{}", &Err(error), Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH).to_json();
+            ["INFO", "WARN", "ERROR"].into_iter().find(|level| line.contains(&format!("\"level\":\"{level}\"")))
+        };
+        for ordinary in [
+            RetryableError::Store(StoreError::ConditionFailed(Vec::new())),
+            RetryableError::Store(StoreError::TransactionConflict),
+            RetryableError::Engine(EngineError::WriteConflict { pr: "acme/app#1".parse().unwrap(), tries: 9 }),
+            RetryableError::Engine(EngineError::Store(StoreError::TransactionConflict)),
+            RetryableError::Api(unreachable(true)),
+            RetryableError::Api(unreachable(false)),
+        ] {
+            assert_eq!(level(ordinary.clone()), Some("WARN"), "{ordinary}");
+        }
+        for failure in [
+            RetryableError::Store(StoreError::Unavailable("no route".to_owned())),
+            RetryableError::Engine(EngineError::Store(StoreError::TooLarge("5 MB".to_owned()))),
+            RetryableError::Api(ApiError::Unauthorized { message: "bad key".to_owned() }),
+            RetryableError::Publish("no queue".to_owned()),
+        ] {
+            assert_eq!(level(failure.clone()), Some("ERROR"), "{failure}");
+        }
     }
 }

@@ -64,6 +64,19 @@ pub enum RetryableError {
     Publish(String),
 }
 
+impl RetryableError {
+    /// Whether the retry is ordinary: another worker was faster, or a service did not respond. A message that is retried too often becomes
+    /// a dead letter, which has an alarm.
+    pub(crate) fn is_ordinary(&self) -> bool {
+        match self {
+            Self::Engine(error) => error.is_conflict(),
+            Self::Store(error) => error.is_conflict(),
+            Self::Api(error) => error.is_transient(),
+            Self::InvalidMessage(_) | Self::Publish(_) => false,
+        }
+    }
+}
+
 /// Clients of the external systems.
 #[derive(Debug, Clone)]
 pub struct ExternalClients {

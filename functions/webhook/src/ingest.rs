@@ -111,6 +111,17 @@ pub enum IngestError {
     Queue(#[from] PublishError),
 }
 
+impl IngestError {
+    /// Whether other writers were faster: ordinary contention, which a redelivery resolves.
+    pub(crate) fn is_conflict(&self) -> bool {
+        match self {
+            Self::Engine(error) => error.is_conflict(),
+            Self::Store(error) => error.is_conflict(),
+            Self::Queue(_) => false,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub struct Ingester<S, O> {
     engine: Engine<S, O>,
