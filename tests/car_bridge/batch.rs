@@ -1,6 +1,8 @@
 //! SQS batches: only messages that must be retried are returned.
 
 use aws_lambda_events::event::sqs::{SqsEvent, SqsMessage};
+use car_bridge::MessageOutcome;
+use fakes::{AuditedAction, NewPullRequest};
 use jiff::{SignedDuration, Timestamp};
 use platform::publish::queue_message::{QueueMessage, Task};
 use platform::telemetry::MetricLog;
@@ -76,4 +78,65 @@ async fn messages_past_the_deadline_return_to_the_queue() {
     let back: Vec<&str> = response.batch_item_failures.iter().map(|failure| failure.item_identifier.as_str()).collect();
     assert_eq!(back, ["m1", "m2"]);
     assert_eq!(written.text().lines().count(), 1, "{}", written.text());
+}
+
+fn batch_of(messages: Vec<(String, String)>) -> SqsEvent {
+    let mut batch = SqsEvent::default();
+    for (id, body) in messages {
+        let mut message = SqsMessage::default();
+        (message.message_id, message.body) = (Some(id), Some(body));
+        batch.records.push(message);
+    }
+    batch
+}
+
+const WITH_CHECK_RUNS: &str = "mode = \"act\"\nlimits.webhooks_per_minute_per_repo = 1000\n[check_run]\nenabled = true";
+
+/// Ten pull requests were opened at once; `/status` was answered after their ten check runs, 12 seconds later.
+#[tokio::test]
+async fn status_is_answered_before_check_runs_are_updated() {
+    let testbed = Testbed::as_app(WITH_CHECK_RUNS);
+    let mut pr = None;
+    for _ in 0..10 {
+        pr = Some(testbed.open_and_deliver(NewPullRequest::default()).await);
+    }
+    testbed.fakes().person_comments(&pr.unwrap(), "maria", "/status");
+    testbed.advance(SignedDuration::from_secs(3));
+    testbed.deliver_webhooks().await;
+    let messages: Vec<(String, String)> = std::iter::from_fn(|| testbed.publisher.take_message()).collect();
+    let status = messages.iter().position(|(_, body)| body.contains("/status")).unwrap();
+    assert!(status >= 10, "{messages:?}");
+    let (asked_at, log) = (testbed.now(), MetricLog::writing_to(std::io::sink()));
+    car_bridge::handle(&testbed.bridge, batch_of(messages), &log, || testbed.now(), Timestamp::MAX).await;
+    let at = |action: AuditedAction| {
+        let fakes = testbed.fakes();
+        let done: Vec<Timestamp> =
+            fakes.audit_by("suture[bot]").filter(|effect| effect.action == action).map(|effect| effect.at).collect();
+        done
+    };
+    let (replies, shown) = (at(AuditedAction::CommentCreated), at(AuditedAction::CheckRunCreated));
+    assert_eq!((replies.len(), shown.len()), (1, 10));
+    assert!(replies[0] < shown[0], "{replies:?} {shown:?}");
+    assert!(replies[0].duration_since(asked_at) <= SignedDuration::from_secs(2), "asked at {asked_at}: {replies:?}");
+}
+
+#[tokio::test]
+async fn check_run_text_that_is_superseded_makes_no_request() {
+    let testbed = Testbed::as_app(WITH_CHECK_RUNS);
+    let pr = testbed.open_and_deliver(NewPullRequest::default()).await;
+    let old: Vec<(String, String)> = std::iter::from_fn(|| testbed.publisher.take_message()).collect();
+    assert_eq!(old.len(), 1, "the check run of the opening: {old:?}");
+    testbed.fakes().person_comments(&pr, "maria", "/hold");
+    testbed.advance(SignedDuration::from_secs(3));
+    testbed.deliver_webhooks().await;
+    let (id, body) = testbed.publisher.take_message().unwrap();
+    testbed.bridge.handle(&id, &body).await.unwrap();
+    testbed.transport.take_count("GitHub");
+    let handled = testbed.bridge.handle(&old[0].0, &old[0].1).await.unwrap();
+    assert!(matches!(&handled, MessageOutcome::Noop(why) if why.contains("newer text")), "{handled:?}");
+    assert_eq!(testbed.transport.take_count("GitHub"), 0);
+    testbed.pass(1).await;
+    let fakes = testbed.fakes();
+    let shown = fakes.check_runs(&pr).iter().find(|run| run.name == "suture").unwrap();
+    assert!(shown.summary.contains("maria"), "{}", shown.summary);
 }

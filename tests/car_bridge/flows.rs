@@ -77,6 +77,7 @@ async fn batch_rebuild_after_outage_heals_fifteen_pull_requests() {
                 head_sha: None,
                 args: None,
                 comment: None,
+                resent: false,
             }),
         );
     }

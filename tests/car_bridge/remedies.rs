@@ -1,15 +1,20 @@
 //! Remedies claimed by sweeps: execution, redelivery, rejection and what prevents them.
 
 use car_bridge::{MessageOutcome, RetryableError};
+use domain::breaker::Breaker;
 use domain::command::{Command, CommandMessage, CommandSource, MessageVersion};
+use domain::diagnosis::{DiagnosisInput, classify};
+use domain::event::{DiagnosisFact, FactKind};
 use domain::id::{CommandId, PrId, RunId};
 use domain::run::RunState;
-use domain::state::State;
+use domain::snapshot::{LiveStatus, Mergeability};
+use domain::state::{State, Strategy};
+use domain::text::EscalationHistory;
 use fakes::{AuditedAction, FakePrId, Fault, NewPullRequest};
 use platform::publish::queue_message::{QueueMessage, Task};
 use platform::store::breaker::{self, RemedyOutcome};
 use platform::store::pause;
-use testbed::{Testbed, pr_id};
+use testbed::{CallFault, Testbed, pr_id};
 
 pub(crate) fn count(testbed: &Testbed, action: AuditedAction) -> usize {
     testbed.fakes().audit().iter().filter(|effect| effect.action == action && is_suture(&effect.by)).count()
@@ -225,6 +230,7 @@ fn rebuild_message(pr: &PrId, run: &RunId, testbed: &Testbed) -> QueueMessage {
         head_sha: None,
         args: None,
         comment: None,
+        resent: false,
     })
 }
 
@@ -241,11 +247,8 @@ async fn close_and_reopen_links_old_and_new_pull_request() {
     let old = testbed.record(&pr).await;
     assert_eq!(old.state, State::Closed, "{comments:?}");
     assert_eq!(count(&testbed, AuditedAction::PullClosed), 1);
-    assert_eq!(
-        comments.iter().filter(|body| body.contains("Closing due to merge conflicts")).count(),
-        1,
-        "{comments:?}"
-    );
+    let closing = "Closing because maria requested `/close-and-reopen`.";
+    assert_eq!(comments.iter().filter(|body| body.contains(closing)).count(), 1, "{comments:?}");
     testbed.pass(60).await;
     let old = testbed.record(&pr).await;
     let fresh = old.replaced_by.expect("a replacement");
@@ -358,4 +361,87 @@ async fn recheck_sod_publishes_one_sod_check_request() {
     assert_eq!(testbed.record(&pr).await.state, State::Merged);
     let requests: Vec<String> = testbed.fakes().audit_by("bus").map(|effect| effect.detail.clone()).collect();
     assert!(requests.len() == 1 && requests[0].contains("SodCheckRequested"), "{requests:?}");
+}
+
+/// A stale pull request whose base has moved.
+async fn behind_pr(testbed: &Testbed) -> FakePrId {
+    let pr = stuck_pr(testbed, Fault::JenkinsDeaf, 10).await;
+    testbed.fakes().push_base(&pr.repo);
+    testbed.pass(1).await;
+    pr
+}
+
+/// Claims a branch update the way a sweep does that has found the head behind its base.
+async fn claim_branch_update(testbed: &Testbed, pr: &FakePrId, run: &str) {
+    let (record, now) = (testbed.record(pr).await, testbed.now());
+    let live = LiveStatus { mergeable: Mergeability::Clean, behind_by: Some(1), strict: true, build: None };
+    let policy = testbed.policies.base();
+    let case = DiagnosisInput { record: &record, live: Some(&live), vulnerability: None, policy, now };
+    let found = DiagnosisFact {
+        diagnosis: classify(&case),
+        run: RunId::new(run),
+        vulnerability: None,
+        history: EscalationHistory::default(),
+    };
+    let fact = tests::fact(&record.id, format!("sweep-{run}"), now, FactKind::Diagnosed(Box::new(found)));
+    testbed.bridge.engine().apply(&fact, now).await.unwrap();
+    let claimed = testbed.record(pr).await.active_run.map(|active| active.strategy);
+    assert_eq!(claimed, Some(Strategy::BranchUpdate));
+}
+
+/// The failures that the breaker has counted.
+async fn failures(testbed: &Testbed) -> usize {
+    let settings = &testbed.policies.base().breaker;
+    let window = breaker::minutes(&testbed.store, &Breaker::default(), settings, testbed.now()).await.unwrap();
+    window.iter().map(|minute| minute.failed.len()).sum()
+}
+
+/// An attempt whose connection failed spent the budget, although GitHub never saw it.
+#[tokio::test]
+async fn request_that_was_not_sent_spends_no_budget_and_counts_for_the_breaker() {
+    let testbed = Testbed::quiet();
+    let pr = behind_pr(&testbed).await;
+    claim_branch_update(&testbed, &pr, "run-1").await;
+    assert_eq!(testbed.record(&pr).await.retry_counts.branch_update, 1);
+    testbed.transport.refuse_connections("update-branch", true);
+    let handled = testbed.handle_messages().await;
+    assert!(
+        matches!(&handled[..], [Ok(MessageOutcome::Rejected(why))] if why.starts_with("unavailable: ")),
+        "{handled:?}"
+    );
+    let record = testbed.record(&pr).await;
+    assert_eq!((record.retry_counts.branch_update, record.lifetime_remedies, record.active_run), (0, 0, None));
+    assert_eq!(record.dropped.map(|drops| drops.count), Some(1), "it is retried later");
+    assert_eq!(failures(&testbed).await, 1);
+    testbed.transport.refuse_connections("update-branch", false);
+    claim_branch_update(&testbed, &pr, "run-2").await;
+    let handled = testbed.handle_messages().await;
+    assert!(matches!(&handled[..], [Ok(MessageOutcome::Done(_))]), "{handled:?}");
+    assert_eq!(count(&testbed, AuditedAction::BranchUpdated), 1);
+}
+
+/// GitHub updated the branch, and its response was lost. The remedy failed, although it had worked.
+#[tokio::test]
+async fn request_without_a_response_is_resolved_by_its_probe() {
+    for call in 1.. {
+        let testbed = Testbed::quiet();
+        let pr = behind_pr(&testbed).await;
+        claim_branch_update(&testbed, &pr, "run-1").await;
+        let (id, body) = testbed.publisher.take_message().unwrap();
+        testbed.faults.plan(call, CallFault::AnswerLost);
+        let handled = testbed.bridge.handle(&id, &body).await;
+        assert!(testbed.faults.struck(), "the branch was updated without a fault: {handled:?}");
+        testbed.faults.restart();
+        if count(&testbed, AuditedAction::BranchUpdated) == 0 {
+            continue;
+        }
+        assert!(matches!(handled, Err(RetryableError::Api(_))), "{handled:?}");
+        testbed.fakes().advance(jiff::SignedDuration::from_secs(10));
+        let again = testbed.bridge.handle(&id, &body).await.unwrap();
+        assert_eq!(again, MessageOutcome::Done("the head has moved already".to_owned()));
+        testbed.pass(2).await;
+        assert_eq!(run_state(&testbed, "run-1").await, RunState::Completed);
+        assert_eq!((count(&testbed, AuditedAction::BranchUpdated), failures(&testbed).await), (1, 0));
+        return;
+    }
 }

@@ -67,7 +67,7 @@ async fn resent_user_command_is_unchanged() {
         });
         assert_eq!(comments, Vec::<String>::new(), "call {call}: no refusal is posted");
         for resent in commands(&testbed).iter().filter(|resent| resent.source == first_command.source) {
-            let same = CommandMessage { run_id: resent.run_id.clone(), ..first_command.clone() };
+            let same = CommandMessage { run_id: resent.run_id.clone(), resent: resent.resent, ..first_command.clone() };
             assert_eq!(*resent, same, "call {call}");
         }
         assert_eq!(testbed.state(&pr).await, Some(State::Merged), "call {call}: {:?}", testbed.kinds(&pr).await);

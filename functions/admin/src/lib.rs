@@ -42,7 +42,7 @@ pub use problem::ApiProblem;
 pub use routes::openapi;
 
 use auth::KeyName;
-use problem::ProblemCause;
+use problem::{CONTENDED, ProblemCause};
 
 /// Allows only our own files, and no framing.
 const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
@@ -143,8 +143,15 @@ async fn log_request<S: Store + 'static, O: Publisher + 'static>(
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     let problem = response.extensions().get::<ProblemCause>();
     let status = response.status();
+    // A write conflict is answered with 503, so that the client retries, but nothing failed.
+    let contended = problem.is_some_and(|problem| problem.code == CONTENDED);
+    let level = match status.is_server_error() {
+        true if contended => "WARN",
+        true => "ERROR",
+        false => "INFO",
+    };
     let line = LogRecord::new("admin", at)
-        .with("level", if status.is_server_error() { "ERROR" } else { "INFO" })
+        .with("level", level)
         .with("route", route)
         .with("method", method.as_str())
         .with("status", status.as_u16())

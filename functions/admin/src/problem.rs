@@ -87,6 +87,9 @@ fn sentence(text: &str) -> String {
     if capitalised.ends_with(['.', '!', '?']) { capitalised } else { format!("{capitalised}.") }
 }
 
+/// The code of a write conflict with another request.
+pub(crate) const CONTENDED: &str = "CONTENDED";
+
 impl From<AdminError> for ApiProblem {
     fn from(error: AdminError) -> Self {
         match error {
@@ -108,7 +111,7 @@ impl From<StoreError> for ApiProblem {
         match error {
             StoreError::TransactionConflict | StoreError::ConditionFailed(_) => {
                 let detail = "Write conflict with another request. Retry in a second.";
-                let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "CONTENDED", detail).after(1);
+                let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, CONTENDED, detail).after(1);
                 Self { cause: Some(error.to_string()), ..problem }
             }
             StoreError::Throttled | StoreError::Unavailable(_) | StoreError::Corrupt(..) | StoreError::TooLarge(_) => {

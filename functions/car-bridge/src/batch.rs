@@ -6,7 +6,7 @@ use aws_lambda_events::event::sqs::SqsEvent;
 use aws_lambda_events::sqs::{BatchItemFailure, SqsBatchResponse};
 use jiff::{SignedDuration, Timestamp};
 use platform::publish::Publisher;
-use platform::publish::queue_message::QueueMessage;
+use platform::publish::queue_message::{QueueMessage, Task};
 use platform::store::Store;
 use platform::telemetry::{LogRecord, MetricLog};
 
@@ -14,16 +14,16 @@ use platform::telemetry::{LogRecord, MetricLog};
 /// Jenkins and AWS, and each call has its own timeout.
 const RESERVE: SignedDuration = SignedDuration::from_secs(60);
 
-/// Handles the messages of a batch in order, so that two messages of one repository do not overtake each other. Messages for which there
-/// is no time left return to the queue.
+/// Handles the messages of a batch by rank, and those of one rank in order. Messages for which there is no time left return to the queue.
 pub async fn handle<S: Store, O: Publisher>(
     bridge: &CarBridge<S, O>,
-    batch: SqsEvent,
+    mut batch: SqsEvent,
     log: &MetricLog,
     now: impl Fn() -> Timestamp,
     deadline: Timestamp,
 ) -> SqsBatchResponse {
     let mut response = SqsBatchResponse::default();
+    batch.records.sort_by_cached_key(|message| rank(message.body.as_deref().unwrap_or_default()));
     for message in batch.records {
         let id = message.message_id.unwrap_or_default();
         let body = message.body.as_deref().unwrap_or_default();
@@ -35,6 +35,17 @@ pub async fn handle<S: Store, O: Publisher>(
         }
     }
     response
+}
+
+/// Messages of a lower rank are handled first. Writes to GitHub are a second apart, so a person's command does not wait for the writes
+/// of Suture's own messages, and nobody waits for a check run. Facts make no such writes, and a command that follows them needs them.
+pub fn rank(body: &str) -> u8 {
+    match QueueMessage::from_json(body) {
+        Ok(QueueMessage::Fact(_)) => 0,
+        Ok(QueueMessage::Command(command)) if command.source.is_human() => 0,
+        Ok(QueueMessage::Task(Task::CheckRun { .. })) => 2,
+        Ok(QueueMessage::Command(_) | QueueMessage::Task(_)) | Err(_) => 1,
+    }
 }
 
 /// Handles one message and writes its log record.
@@ -73,7 +84,12 @@ fn line(
     let asked = QueueMessage::from_json(body).is_ok_and(|message| message.asks_for_pull_request());
     let skipped = asked && matches!(handled, Ok(MessageOutcome::Noop(_) | MessageOutcome::Rejected(_)));
     let line = if skipped { line.count("pr_create_skipped", 1) } else { line };
-    line.with("level", if handled.is_err() { "ERROR" } else { "INFO" })
+    let level = match handled {
+        Ok(_) => "INFO",
+        Err(error) if error.is_ordinary() => "WARN",
+        Err(_) => "ERROR",
+    };
+    line.with("level", level)
         .with("message", id)
         .with("outcome", outcome)
         .with("reason", why)
@@ -95,5 +111,43 @@ fn about(line: LogRecord, body: &str) -> LogRecord {
             line.with("repo", fact.pr.repo.as_str()).with("pr", fact.pr.number).with("event", fact.id.as_str())
         }
         Ok(QueueMessage::Task(_)) | Err(_) => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use platform::engine::EngineError;
+    use platform::store::StoreError;
+    use platform::transport::ApiError;
+
+    use super::*;
+
+    /// A lost lease and a write conflict were logged like a failure, although the next delivery resolves them.
+    #[test]
+    fn contention_is_logged_as_a_warning() {
+        let unreachable =
+            |may_have_happened| ApiError::Unavailable { why: "no response".to_owned(), may_have_happened };
+        let level = |error: RetryableError| {
+            let line = line("m1", "{}", &Err(error), Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH).to_json();
+            ["INFO", "WARN", "ERROR"].into_iter().find(|level| line.contains(&format!("\"level\":\"{level}\"")))
+        };
+        for ordinary in [
+            RetryableError::Store(StoreError::ConditionFailed(Vec::new())),
+            RetryableError::Store(StoreError::TransactionConflict),
+            RetryableError::Engine(EngineError::WriteConflict { pr: "acme/app#1".parse().unwrap(), tries: 9 }),
+            RetryableError::Engine(EngineError::Store(StoreError::TransactionConflict)),
+            RetryableError::Api(unreachable(true)),
+            RetryableError::Api(unreachable(false)),
+        ] {
+            assert_eq!(level(ordinary.clone()), Some("WARN"), "{ordinary}");
+        }
+        for failure in [
+            RetryableError::Store(StoreError::Unavailable("no route".to_owned())),
+            RetryableError::Engine(EngineError::Store(StoreError::TooLarge("5 MB".to_owned()))),
+            RetryableError::Api(ApiError::Unauthorized { message: "bad key".to_owned() }),
+            RetryableError::Publish("no queue".to_owned()),
+        ] {
+            assert_eq!(level(failure.clone()), Some("ERROR"), "{failure}");
+        }
     }
 }

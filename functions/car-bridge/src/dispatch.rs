@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use domain::command::RepoPermission;
 use domain::decide::FactOutcome;
@@ -19,8 +20,8 @@ use platform::engine::repo_registry::RepoRegistry;
 use platform::engine::{ApplyResult, Engine, EngineError};
 use platform::github::GitHub;
 use platform::jenkins::Jenkins;
-use platform::publish::Publisher;
 use platform::publish::queue_message::{InvalidMessage, QueueMessage};
+use platform::publish::{Destination, OutboundMessage, Publisher};
 use platform::store::lease;
 use platform::store::lease::LeaseResult;
 use platform::store::not_before;
@@ -36,7 +37,7 @@ pub(crate) const WORKER_LEASE: SignedDuration = SignedDuration::from_mins(6);
 pub enum MessageOutcome {
     /// Executed; for a remedy: accepted by its target.
     Done(String),
-    /// Nothing to do: executed before, superseded or finished.
+    /// Nothing to do: executed before or by another worker, superseded or finished.
     Noop(String),
     /// Not possible now; its due date in the table brings it back.
     Deferred(String),
@@ -61,6 +62,19 @@ pub enum RetryableError {
     /// Publishing to the bus or the queue failed.
     #[error("{0}")]
     Publish(String),
+}
+
+impl RetryableError {
+    /// Whether the retry is ordinary: another worker was faster, or a service did not respond. A message that is retried too often becomes
+    /// a dead letter, which has an alarm.
+    pub(crate) fn is_ordinary(&self) -> bool {
+        match self {
+            Self::Engine(error) => error.is_conflict(),
+            Self::Store(error) => error.is_conflict(),
+            Self::Api(error) => error.is_transient(),
+            Self::InvalidMessage(_) | Self::Publish(_) => false,
+        }
+    }
 }
 
 /// Clients of the external systems.
@@ -125,9 +139,11 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         let applied = apply_fact(&self.engine, &self.repos, None, fact, self.now()).await?;
         Ok(match applied.outcome {
             FactOutcome::Applied | FactOutcome::Anomaly => MessageOutcome::Done(applied.reason),
-            FactOutcome::Duplicate | FactOutcome::Ignored | FactOutcome::Superseded | FactOutcome::Refused => {
-                MessageOutcome::Noop(applied.reason)
-            }
+            FactOutcome::Duplicate
+            | FactOutcome::Ignored
+            | FactOutcome::Superseded
+            | FactOutcome::Refused
+            | FactOutcome::Deferred => MessageOutcome::Noop(applied.reason),
         })
     }
 
@@ -161,6 +177,19 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
             Err(error) => error.to_string(),
         };
         Err(ApiError::Unavailable { why, may_have_happened: false })
+    }
+
+    /// Queues a message that has no due date in the table with a delay, before the one that is handled is acknowledged.
+    pub(crate) async fn requeue(
+        &self,
+        id: String,
+        message: QueueMessage,
+        repo: RepoName,
+        delay: Duration,
+    ) -> Result<(), RetryableError> {
+        let destination = Destination::Queue { message, repo, delay };
+        let sent = self.engine.publisher().send_one(OutboundMessage { id, destination }).await;
+        sent.map_err(|error| RetryableError::Publish(error.to_string()))
     }
 
     /// Until when GitHub's rate limit forbids calls, as recorded by any function.

@@ -10,5 +10,5 @@ mod run_executor;
 mod task;
 mod user_command;
 
-pub use batch::{handle, handle_one};
+pub use batch::{handle, handle_one, rank};
 pub use dispatch::{CarBridge, ExternalClients, MessageOutcome, RetryableError};

@@ -1,6 +1,7 @@
 //! Executes one run after its admission: lease, steps, report. The lease and the first checkpoint are one write, so that after a crash the
 //! next worker knows that the first step may have been executed.
 
+use domain::backoff::AttemptFailure;
 use domain::breaker::ProbeOutcome;
 use domain::command::CommandMessage;
 use domain::event::{CloseReason, FactKind, RemedyUpdate};
@@ -84,7 +85,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         };
         let leased = match self.acquire_lease(run, holder, first).await? {
             Ok(run) => run,
-            Err(why) => return Ok(MessageOutcome::Deferred(why)),
+            Err(why) => return Ok(MessageOutcome::Noop(why)),
         };
         let kind = leased.kind;
         let mut ctx = RunContext { run: leased, record: &record, policy, command };
@@ -194,18 +195,39 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
                 self.release_lease(run).await;
                 Err(again)
             }
+            // The next worker resumes the run and probes. If its request has no result either, the remedy has failed.
+            Err(RemedyError::Unknown(again, _)) if run.resume_count == 0 => {
+                self.release_lease(run).await;
+                Err(again)
+            }
             Err(RemedyError::Drop(why)) => {
                 self.release_build_slot(ctx).await?;
                 self.report_dropped(&pr, run, &why).await
             }
-            Err(RemedyError::Fail(error, failure)) => {
+            // In a resumed run an earlier request may have reached the target.
+            Err(RemedyError::NotSent(why)) if run.resume_count == 0 => {
                 self.release_build_slot(ctx).await?;
-                let update = RemedyUpdate::Failed { error: error.clone(), failure };
-                self.report_update(&pr, run, "failed", update).await?;
+                self.report_update(&pr, run, "dropped", RemedyUpdate::Dropped { why: why.clone() }).await?;
                 self.count(run, human, RemedyOutcome::Failed, ProbeOutcome::Failed).await?;
-                Ok(MessageOutcome::Failed(error))
+                Ok(MessageOutcome::Rejected(why))
             }
+            Err(RemedyError::NotSent(why)) => self.report_failed(ctx, why, AttemptFailure::Unavailable).await,
+            Err(RemedyError::Unknown(error, failure)) => self.report_failed(ctx, error.to_string(), failure).await,
+            Err(RemedyError::Fail(error, failure)) => self.report_failed(ctx, error, failure).await,
         }
+    }
+
+    async fn report_failed(
+        &self,
+        ctx: &RunContext<'_>,
+        error: String,
+        failure: AttemptFailure,
+    ) -> Result<MessageOutcome, RetryableError> {
+        self.release_build_slot(ctx).await?;
+        let update = RemedyUpdate::Failed { error: error.clone(), failure };
+        self.report_update(ctx.pr(), &ctx.run, "failed", update).await?;
+        self.count(&ctx.run, is_human(&ctx.run), RemedyOutcome::Failed, ProbeOutcome::Failed).await?;
+        Ok(MessageOutcome::Failed(error))
     }
 
     async fn report_accepted(&self, pr: &PrId, run: &Run, human: bool) -> Result<(), RetryableError> {
@@ -342,8 +364,10 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         let mut ctx = RunContext { run: run.clone(), record, policy, command };
         match self.request_replacement(&mut ctx, "again").await {
             Ok(()) => Ok(MessageOutcome::Done("requested a pull request from CodeGenie again".to_owned())),
-            Err(RemedyError::Retry(again)) => Err(again),
-            Err(RemedyError::Drop(why) | RemedyError::Fail(why, _)) => Ok(MessageOutcome::Failed(why)),
+            Err(RemedyError::Retry(again) | RemedyError::Unknown(again, _)) => Err(again),
+            Err(RemedyError::Drop(why) | RemedyError::NotSent(why) | RemedyError::Fail(why, _)) => {
+                Ok(MessageOutcome::Failed(why))
+            }
         }
     }
 }

@@ -1,10 +1,13 @@
-//! Users' commands: check the permission, reply once, execute. Reactions: 👀 accepted, 🚀 done, 😕 rejected or failed.
+//! Users' commands: check the permission, reply once, execute. Reactions: 👀 accepted, 🚀 executed, 😕 rejected or failed. A command
+//! that waits says so in a reply.
+
+use std::time::Duration;
 
 use domain::command::{Command, CommandMessage, CommandRequester, CommandSource, RepoPermission};
 use domain::decide::FactOutcome;
 use domain::diagnosis::{DiagnosisInput, classify};
-use domain::event::{CommandRequest, FactKind};
-use domain::id::{PrId, RunId};
+use domain::event::{CommandRequest, Event, FactKind};
+use domain::id::{EventId, PrId, RunId};
 use domain::pull_request::PullRequest;
 use domain::reconcile_request::{NewRequest, ReconcileScope};
 use domain::run::RunTrigger;
@@ -13,9 +16,9 @@ use jiff::{SignedDuration, Timestamp};
 use tracing::warn;
 
 use crate::dispatch::{CarBridge, MessageOutcome, RetryableError};
-use platform::engine::ApplyResult;
 use platform::github::Reaction;
 use platform::hash::stable_id;
+use platform::publish::queue_message::QueueMessage;
 use platform::publish::{OutboundMessage, Publisher};
 use platform::reconcile_request;
 use platform::store::Store;
@@ -26,12 +29,18 @@ use platform::transport::ApiError;
 /// How long a user's permission is cached.
 const PERMISSION_TTL: SignedDuration = SignedDuration::from_mins(5);
 
+/// How long a command waits before it is decided again.
+const COMMAND_RETRY_AFTER: Duration = Duration::from_secs(15);
+
 impl<S: Store, O: Publisher> CarBridge<S, O> {
     pub(crate) async fn handle_user_command(
         &self,
         id: &str,
         command: &CommandMessage,
     ) -> Result<MessageOutcome, RetryableError> {
+        if let Some(logged) = self.logged(command).await? {
+            return self.repeat(id, command, &logged).await;
+        }
         let pr = command.pr();
         let permission = self.permission(command).await?;
         let request = CommandRequest {
@@ -50,11 +59,34 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
             FactOutcome::Ignored | FactOutcome::Superseded => {
                 self.reject(command, &format!("Suture does not manage {pr}: {}.", applied.reason)).await
             }
-            // Duplicates too: the first worker may have died after opening the run.
-            FactOutcome::Applied | FactOutcome::Anomaly | FactOutcome::Duplicate => {
-                self.accept(id, command, applied).await
-            }
+            FactOutcome::Deferred => self.wait(command, &applied.reason).await,
+            FactOutcome::Applied | FactOutcome::Anomaly => self.accept(id, command, applied.record).await,
+            // Another worker handles the same message.
+            FactOutcome::Duplicate => match self.logged(command).await? {
+                Some(logged) => self.repeat(id, command, &logged).await,
+                None => Ok(MessageOutcome::Noop(applied.reason)),
+            },
         }
+    }
+
+    /// The log entry of the command, if it was decided before.
+    async fn logged(&self, command: &CommandMessage) -> Result<Option<Event>, RetryableError> {
+        let id = EventId::new(command.command_id.as_str());
+        Ok(queries::first_event(self.engine.store(), &command.pr(), &id, command.timestamp, self.now()).await?)
+    }
+
+    /// Handles a command that was decided before: its message was delivered again because a worker died, or a sweep resent it for its
+    /// run. The decision stays, and nothing is counted.
+    async fn repeat(
+        &self,
+        id: &str,
+        command: &CommandMessage,
+        logged: &Event,
+    ) -> Result<MessageOutcome, RetryableError> {
+        if let Some(why) = logged.payload.refusal() {
+            return self.reject(command, why).await;
+        }
+        self.accept(id, command, None).await
     }
 
     /// Checks rate limit and GitHub permission. API callers were checked by the admin function.
@@ -67,7 +99,10 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         let limit = self.engine.policies().for_repo(&pr.repo).limits.commands_per_person_per_hour;
         let name = format!("command#{}#{pr}", command.requested_by);
         let hour = SignedDuration::from_hours(1);
-        if counter::count_in_window(self.engine.store(), &name, hour, self.now()).await? > i64::from(limit) {
+        // A command that Suture itself sends again was counted before.
+        if !command.resent
+            && counter::count_in_window(self.engine.store(), &name, hour, self.now()).await? > i64::from(limit)
+        {
             return Ok(Err(format!("rate limit: {limit} commands per hour")));
         }
         let has = self.github_permission(&pr, &command.requested_by).await?;
@@ -92,6 +127,18 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         Ok(has)
     }
 
+    /// Queues a copy of the command for later, because an earlier one is in progress.
+    async fn wait(&self, command: &CommandMessage, why: &str) -> Result<MessageOutcome, RetryableError> {
+        let again = CommandMessage { resent: true, ..command.clone() };
+        let id = format!("{}-{}", command.command_id, self.now().as_millisecond());
+        self.requeue(id, QueueMessage::Command(again), command.repo.clone(), COMMAND_RETRY_AFTER).await?;
+        if !command.resent {
+            self.react(command, Reaction::Eyes).await?;
+            self.reply_waiting(command, why).await?;
+        }
+        Ok(MessageOutcome::Deferred(why.to_owned()))
+    }
+
     async fn reject(&self, command: &CommandMessage, why: &str) -> Result<MessageOutcome, RetryableError> {
         self.react(command, Reaction::Confused).await?;
         self.reply(command, why).await?;
@@ -102,11 +149,13 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         &self,
         id: &str,
         command: &CommandMessage,
-        applied: ApplyResult,
+        decided: Option<PullRequest>,
     ) -> Result<MessageOutcome, RetryableError> {
         let pr = command.pr();
-        self.react(command, Reaction::Eyes).await?;
-        let record = match applied.record {
+        if !command.resent {
+            self.react(command, Reaction::Eyes).await?;
+        }
+        let record = match decided {
             Some(record) => Some(record),
             None => self.engine.load(&pr, self.now()).await?,
         };
@@ -120,10 +169,10 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
             }
             Command::Explain => self.explain(command, &record).await?,
             Command::Hold => {}
-            // A hold label outlasts `/resume`; the reason says so.
+            // A hold label outlasts `/resume`; the reply says so.
             Command::Resume => {
-                if applied.outcome == FactOutcome::Applied && record.hold_label().is_some() {
-                    self.reply(command, &applied.reason).await?;
+                if let Some(label) = record.hold_label() {
+                    self.reply(command, &text::held_by_label(label)).await?;
                 }
             }
             Command::Approve => return self.approved(command, &record).await,
@@ -144,10 +193,15 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         let handled = self.execute_run(id, command).await?;
         match &handled {
             MessageOutcome::Done(_) => self.react(command, Reaction::Rocket).await?,
-            MessageOutcome::Rejected(why) | MessageOutcome::Failed(why) => {
+            MessageOutcome::Rejected(why) => {
                 self.react(command, Reaction::Confused).await?;
-                self.reply(command, &format!("`{}` was not executed: {why}.", command.command)).await?;
+                self.reply(command, &text::command_dropped(command.command, why)).await?;
             }
+            MessageOutcome::Failed(why) => {
+                self.react(command, Reaction::Confused).await?;
+                self.reply(command, &text::command_failed(command.command, why)).await?;
+            }
+            MessageOutcome::Deferred(why) if !command.resent => self.reply_waiting(command, why).await?,
             MessageOutcome::Deferred(_) | MessageOutcome::Noop(_) => {}
         }
         Ok(handled)
@@ -209,13 +263,22 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
 
     /// Posts one reply on the pull request. Callers of the API get the result from the API; buttons show it on the check run.
     async fn reply(&self, command: &CommandMessage, text: &str) -> Result<(), RetryableError> {
+        self.reply_as(command, &format!("suture:{}", command.command_id), text).await
+    }
+
+    /// Says once that the command waits. Its result may need another reply, so the marker differs.
+    async fn reply_waiting(&self, command: &CommandMessage, why: &str) -> Result<(), RetryableError> {
+        let marker = format!("suture:{}#waits", command.command_id);
+        self.reply_as(command, &marker, &text::command_waits(command.command, why)).await
+    }
+
+    async fn reply_as(&self, command: &CommandMessage, marker: &str, text: &str) -> Result<(), RetryableError> {
         match command.source {
             CommandSource::AdminApi | CommandSource::CheckRun | CommandSource::Reconciler => return Ok(()),
             CommandSource::PrComment => {}
         }
-        let marker = format!("suture:{}", command.command_id);
         let text = format!("@{} {text}", command.requested_by);
-        match self.comment_once(&command.pr(), &marker, &text, Some(command.timestamp)).await {
+        match self.comment_once(&command.pr(), marker, &text, Some(command.timestamp)).await {
             Ok(_) => Ok(()),
             Err(error) if error.is_transient() => Err(error.into()),
             Err(error) => {
@@ -234,11 +297,25 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         text: &str,
         since: Option<Timestamp>,
     ) -> Result<bool, ApiError> {
-        let marker = format!("<!-- {marker} -->");
-        if self.clients.github.find_comment(pr, &marker, since).await?.is_some() {
+        if self.has_marked_comment(pr, marker, since).await? {
             return Ok(false);
         }
+        let marker = hidden(marker);
         let text = format!("{text}\n\n{marker}");
         self.run_once(&format!("comment-{pr}-{marker}"), self.clients.github.comment(pr, &text)).await.map(|_| true)
     }
+    /// Whether a comment with this hidden marker exists.
+    pub(crate) async fn has_marked_comment(
+        &self,
+        pr: &PrId,
+        marker: &str,
+        since: Option<Timestamp>,
+    ) -> Result<bool, ApiError> {
+        Ok(self.clients.github.find_comment(pr, &hidden(marker), since).await?.is_some())
+    }
+}
+
+/// A marker that GitHub does not show.
+fn hidden(marker: &str) -> String {
+    format!("<!-- {marker} -->")
 }

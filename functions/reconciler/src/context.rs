@@ -152,8 +152,12 @@ impl<'a, S: Store, O: Publisher> SweepContext<'a, S, O> {
         self.cancelled.load(Ordering::Relaxed)
     }
 
-    /// Logs and counts a failed stage; the remaining stages still run.
+    /// Logs and counts a failed stage; the remaining stages still run. After a write conflict the rest of the stage is still due.
     pub(crate) fn stage_failed(&self, stage: &str, error: &StoreError, summary: &mut SweepSummary) {
+        if error.is_conflict() {
+            warn!(run = %self.trigger.run, stage, %error, "write conflict ended sweep stage; the next sweep continues");
+            return;
+        }
         error!(run = %self.trigger.run, stage, %error, "sweep stage failed");
         summary.fail(stage, error);
     }

@@ -43,11 +43,13 @@ pub async fn handle<S: Store, O: Publisher>(
     log: &MetricLog,
 ) -> Result<Value, ReconcileError> {
     let began = Instant::now();
-    let trigger = parse_event(event, invocation).inspect_err(|error| log.write(&failure(invocation, error)))?;
+    let trigger =
+        parse_event(event, invocation).inspect_err(|error| log.write(&failure(invocation, "ERROR", error)))?;
     // Boxed: it contains the SDK's futures and is too deeply nested to be inlined into another future.
-    let outcome = Box::pin(reconciler.sweep(&trigger, invocation.deadline))
-        .await
-        .inspect_err(|error| log.write(&failure(invocation, error)))?;
+    let outcome = Box::pin(reconciler.sweep(&trigger, invocation.deadline)).await.inspect_err(|error| {
+        let level = if error.0.is_conflict() { "WARN" } else { "ERROR" };
+        log.write(&failure(invocation, level, error));
+    })?;
     let ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     let line = line(&trigger.run, &outcome, invocation.now, ms);
     // Only scheduled sweeps count: requested ones must not hide a schedule that has stopped.
@@ -68,10 +70,10 @@ pub async fn handle<S: Store, O: Publisher>(
     })
 }
 
-fn failure(invocation: &Invocation<'_>, error: &impl std::fmt::Display) -> LogRecord {
+fn failure(invocation: &Invocation<'_>, level: &'static str, error: &impl std::fmt::Display) -> LogRecord {
     LogRecord::new("reconciler", invocation.now)
         .count("failed", 1)
-        .with("level", "ERROR")
+        .with("level", level)
         .with("request", invocation.request_id)
         .with("error", error.to_string())
 }

@@ -58,7 +58,7 @@ impl IngestStatus {
         match outcome {
             FactOutcome::Applied => Self::Applied,
             FactOutcome::Duplicate => Self::Duplicate,
-            FactOutcome::Ignored | FactOutcome::Refused => Self::Ignored,
+            FactOutcome::Ignored | FactOutcome::Refused | FactOutcome::Deferred => Self::Ignored,
             FactOutcome::Superseded => Self::Superseded,
             FactOutcome::Anomaly => Self::Anomaly,
         }
@@ -109,6 +109,17 @@ pub enum IngestError {
     Store(#[from] StoreError),
     #[error("command queue: {0}")]
     Queue(#[from] PublishError),
+}
+
+impl IngestError {
+    /// Whether other writers were faster: ordinary contention, which a redelivery resolves.
+    pub(crate) fn is_conflict(&self) -> bool {
+        match self {
+            Self::Engine(error) => error.is_conflict(),
+            Self::Store(error) => error.is_conflict(),
+            Self::Queue(_) => false,
+        }
+    }
 }
 
 #[derive(Debug)]

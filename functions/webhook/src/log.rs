@@ -88,6 +88,6 @@ pub(crate) fn rejected(request: &RequestLog<'_>, problem: &WebhookProblem, now: 
 pub(crate) fn failed(request: &RequestLog<'_>, error: &IngestError, now: Timestamp, ms: u64) -> LogRecord {
     start_record(request, now, ms)
         .count("failed", 1)
-        .with("level", "ERROR")
+        .with("level", if error.is_conflict() { "WARN" } else { "ERROR" })
         .with("error", truncate(&error.to_string(), MAX_REASON))
 }

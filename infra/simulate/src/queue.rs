@@ -55,14 +55,29 @@ impl<K: Ord + Clone, T: Clone> SimulatedQueue<K, T> {
         self.bury(now);
         let visible = self.by_time.iter().take_while(|(at, _)| *at <= now).take(most);
         let ids: Vec<K> = visible.map(|(_, id)| id.clone()).collect();
-        let receive = |id: &K| {
-            let mut message = self.remove(id)?;
-            message.receives += 1;
-            message.visible_at = hidden_until;
-            self.put(message.clone());
-            Some(message)
-        };
-        ids.iter().filter_map(receive).collect()
+        ids.iter().filter_map(|id| self.hide(id, hidden_until)).collect()
+    }
+
+    /// Receives the visible message of the lowest rank, and of these the first, and hides it until `hidden_until`.
+    pub fn receive_by(
+        &mut self,
+        rank: impl Fn(&T) -> u8,
+        now: Timestamp,
+        hidden_until: Timestamp,
+    ) -> Option<SimulatedMessage<K, T>> {
+        self.bury(now);
+        let visible = self.by_time.iter().take_while(|(at, _)| *at <= now);
+        let first = visible.min_by_key(|(_, id)| rank(&self.messages[id].content))?.1.clone();
+        self.hide(&first, hidden_until)
+    }
+
+    /// Counts a receive and hides the message until `until`.
+    fn hide(&mut self, id: &K, until: Timestamp) -> Option<SimulatedMessage<K, T>> {
+        let mut message = self.remove(id)?;
+        message.receives += 1;
+        message.visible_at = until;
+        self.put(message.clone());
+        Some(message)
     }
 
     /// Changes the time at which a message becomes visible.
@@ -130,6 +145,17 @@ mod tests {
         assert_eq!(queue.next_visible_at(), Some(at(400)));
         assert_eq!(queue.remove(&1).map(|message| message.receives), Some(2));
         assert!(queue.receive(1, at(10_000), at(10_360)).is_empty() && !queue.contains(&1));
+    }
+
+    #[test]
+    fn first_message_of_the_lowest_rank_is_received() {
+        let mut queue = SimulatedQueue::default();
+        for (id, content) in [(1, "later"), (2, "now"), (3, "now"), (4, "later")] {
+            queue.put(SimulatedMessage { id, content, visible_at: at(0), receives: 0 });
+        }
+        queue.put(SimulatedMessage { id: 5, content: "now", visible_at: at(10), receives: 0 });
+        let mut next = || Some(queue.receive_by(|content| u8::from(*content == "later"), at(0), at(360))?.id);
+        assert_eq!([next(), next(), next(), next(), next()], [Some(2), Some(3), Some(1), Some(4), None]);
     }
 
     #[test]

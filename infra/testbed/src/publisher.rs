@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use domain::bus::DetailType;
 use domain::text::Notice;
+use jiff::Timestamp;
 use platform::publish::queue_message::QueueMessage;
 use platform::publish::{Destination, OutboundMessage, PublishError, Publisher};
 
@@ -24,7 +25,14 @@ pub struct RecordingPublisher {
 #[derive(Default)]
 struct Published {
     all: Vec<OutboundMessage>,
-    queue: VecDeque<(String, String)>,
+    queue: VecDeque<QueuedBody>,
+}
+
+struct QueuedBody {
+    id: String,
+    body: String,
+    /// The end of its delay.
+    due_at: Timestamp,
 }
 
 impl fmt::Debug for RecordingPublisher {
@@ -81,13 +89,29 @@ impl RecordingPublisher {
     }
 
     pub(crate) fn enqueue_body(&self, id: &str, body: String) {
-        locked(&self.published).queue.push_back((id.to_owned(), body));
+        self.enqueue_at(id, body, Timestamp::MIN);
     }
 
-    /// Removes the next message from the queue: id and body.
+    fn enqueue_at(&self, id: &str, body: String, due_at: Timestamp) {
+        locked(&self.published).queue.push_back(QueuedBody { id: id.to_owned(), body, due_at });
+    }
+
+    /// Removes the next message from the queue, whatever its delay: id and body.
     #[must_use]
     pub fn take_message(&self) -> Option<(String, String)> {
-        locked(&self.published).queue.pop_front()
+        locked(&self.published).queue.pop_front().map(|message| (message.id, message.body))
+    }
+
+    /// Removes the next message whose delay has passed from the queue: id and body.
+    pub(crate) fn take_due_message(&self) -> Option<(String, String)> {
+        let now = self.now();
+        let queue = &mut locked(&self.published).queue;
+        let due = queue.iter().position(|message| message.due_at <= now)?;
+        queue.remove(due).map(|message| (message.id, message.body))
+    }
+
+    fn now(&self) -> Timestamp {
+        self.bots.as_ref().map_or(Timestamp::MAX, |bots| locked(bots).now())
     }
 
     /// Drops all messages of the queue.
@@ -98,7 +122,10 @@ impl RecordingPublisher {
     fn publish(&self, parcel: &OutboundMessage) {
         locked(&self.published).all.push(parcel.clone());
         match (&parcel.destination, &self.bots) {
-            (Destination::Queue { message, .. }, Some(_)) => self.enqueue(&parcel.id, message),
+            (Destination::Queue { message, delay, .. }, Some(_)) => {
+                let due_at = if delay.is_zero() { Timestamp::MIN } else { self.now() + *delay };
+                self.enqueue_at(&parcel.id, message.to_json().expect("message serializes"), due_at);
+            }
             // Tests invoke the reconciler directly.
             (Destination::Bus { detail_type: DetailType::ReconcileRequested, .. }, _) => {}
             (Destination::Bus { detail_type, detail }, Some(bots)) => {

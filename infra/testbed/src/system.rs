@@ -306,10 +306,10 @@ impl Testbed {
         }
     }
 
-    /// The Car Bridge handles each message on the queue once.
+    /// The Car Bridge handles each message on the queue once, except those whose delay has not passed.
     pub async fn handle_messages(&self) -> Vec<Result<MessageOutcome, RetryableError>> {
         let mut handled = Vec::new();
-        while let Some((id, body)) = self.publisher.take_message() {
+        while let Some((id, body)) = self.publisher.take_due_message() {
             let result = self.bridge.handle(&id, &body).await;
             // Visible only if the test fails.
             eprintln!("{} {result:?}", self.now());
@@ -318,11 +318,11 @@ impl Testbed {
         handled
     }
 
-    /// Delivers all pending webhooks and messages; a message that fails stays in the queue.
+    /// Delivers all pending webhooks and messages, except messages whose delay has not passed; a message that fails stays in the queue.
     pub async fn settle(&self) {
         loop {
             let delivered = self.deliver_webhooks().await;
-            let message = if self.bridging.get() { self.publisher.take_message() } else { None };
+            let message = if self.bridging.get() { self.publisher.take_due_message() } else { None };
             let Some((id, body)) = message else { if delivered { continue } else { return } };
             if self.bridge.handle(&id, &body).await.is_err() {
                 return self.publisher.enqueue_body(&id, body);

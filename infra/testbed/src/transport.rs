@@ -1,5 +1,7 @@
 //! HTTP without sockets: records requests, and fails on demand.
 
+use std::collections::BTreeSet;
+use std::io;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -39,12 +41,13 @@ impl SentRequest {
 pub struct FaultTransport {
     pub faults: Arc<Faults>,
     sent: Arc<Mutex<Vec<SentRequest>>>,
+    refused: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl FaultTransport {
     #[must_use]
     pub fn new(faults: &Arc<Faults>) -> Self {
-        Self { faults: Arc::clone(faults), sent: Arc::default() }
+        Self { faults: Arc::clone(faults), ..Self::default() }
     }
 
     /// A transport to a named target; `answer` produces its responses.
@@ -66,8 +69,24 @@ impl FaultTransport {
             };
             let (name, faults) = (format!("{target} {}", sent.line()), Arc::clone(&this.faults));
             locked(&this.sent).push(sent);
-            async move { faults.call(name, async { answer(request) }).await? }
+            let refused = locked(&this.refused).iter().any(|refused| name.contains(refused));
+            async move {
+                if refused {
+                    return Err(io::Error::from(io::ErrorKind::ConnectionRefused).into());
+                }
+                faults.call(name, async { answer(request) }).await?
+            }
         }))
+    }
+
+    /// Starts or stops refusing the connections of all requests whose target, method and path contain `named`.
+    pub fn refuse_connections(&self, named: &str, refuse: bool) {
+        let refused = &mut locked(&self.refused);
+        if refuse {
+            refused.insert(named.to_owned())
+        } else {
+            refused.remove(named)
+        };
     }
 
     /// A transport to the fake GitHub.

@@ -350,7 +350,12 @@ pub struct Event {
 impl Event {
     /// The sort key: `<occurred_at, RFC 3339, exactly 3 decimals>#<event id>#<hop>`.
     pub fn sort_key(&self) -> String {
-        format!("{:.3}#{}#{}", self.occurred_at, self.id, self.hop)
+        Self::sort_key_of(self.occurred_at, &self.id, self.hop)
+    }
+
+    /// The sort key of an event that may exist.
+    pub fn sort_key_of(occurred_at: Timestamp, id: &EventId, hop: u8) -> String {
+        format!("{occurred_at:.3}#{id}#{hop}")
     }
 
     /// Whether the daily activity lists it: it changed the state, or its kind is notable.
@@ -383,6 +388,9 @@ pub struct EventPayload {
     pub name: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
+    /// Where the command came from, in COMMAND_RECEIVED.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub via: Option<CommandSource>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<RunId>,
     /// How the run ended, in REMEDIATION_ENDED.
@@ -402,9 +410,22 @@ pub struct EventPayload {
     pub failure: Option<String>,
 }
 
+/// The start of the text of a refused command.
+const REFUSED: &str = "refused: ";
+
 impl EventPayload {
     /// Longest text kept, in characters.
     pub const MAX_TEXT: usize = 300;
+
+    /// The payload of a refused command.
+    pub fn refused(why: &str) -> Self {
+        Self { refused: true, ..Self::text(&format!("{REFUSED}{why}")) }
+    }
+
+    /// Why a command was refused, if it was.
+    pub fn refusal(&self) -> Option<&str> {
+        self.refused.then(|| self.text.strip_prefix(REFUSED).unwrap_or(&self.text))
+    }
 
     /// A payload that has only a text, truncated to `MAX_TEXT`.
     pub fn text(text: &str) -> Self {
@@ -588,6 +609,7 @@ mod tests {
                 head: Some("a".repeat(40).parse().unwrap()),
                 name: Some("build".to_owned()),
                 by: Some("danny".to_owned()),
+                via: Some(CommandSource::CheckRun),
                 run: Some(RunId::new("run-1")),
                 anomaly: Some("why".to_owned()),
                 rules: vec!["network".to_owned()],

@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::bus::RemedyTarget;
-use crate::command::ApiRole;
+use crate::command::{ApiRole, Command};
 use crate::diagnosis::{Classification, Diagnosis};
 use crate::event::{EventKind, EventPayload, truncate};
 use crate::id::PrId;
@@ -22,7 +22,7 @@ use crate::pull_request::PullRequest;
 use crate::signals::CheckReport;
 use crate::state::{State, Strategy};
 
-/// The comment on a pull request that Suture closes to have it replaced (R-BRIDGE-10).
+/// The comment on a pull request that Suture closes by itself to have it replaced (R-BRIDGE-10).
 pub const CLOSING_COMMENT: &str = "Closing due to merge conflicts. A new PR will be created automatically.";
 /// Logged when the duplicate guard of close-and-reopen finds another open pull request (R-REMEDY-8).
 pub const DUPLICATE_EXISTS: &str = "duplicate PR exists";
@@ -145,6 +145,44 @@ pub fn blocked(record: &PullRequest) -> Option<String> {
     recorded()
 }
 
+/// The comment on a pull request that Suture closes to have it replaced: by itself, or because a person asked for it.
+pub fn closing_comment(by: Option<&str>) -> String {
+    match by {
+        None => CLOSING_COMMENT.to_owned(),
+        Some(by) => {
+            format!("Closing because {by} requested `/close-and-reopen`. A new PR will be created automatically.")
+        }
+    }
+}
+
+/// The log text of an accepted command.
+pub fn command_accepted(replaced: Option<Strategy>) -> String {
+    match replaced {
+        None => "accepted".to_owned(),
+        Some(strategy) => format!("accepted, replaces {strategy}"),
+    }
+}
+
+/// Why a command waits for an earlier one.
+pub fn command_in_progress(earlier: Command) -> String {
+    format!("`{earlier}` is in progress")
+}
+
+/// The reply to a command that is executed later.
+pub fn command_waits(command: Command, why: &str) -> String {
+    format!("`{command}` waits: {}. Suture executes it as soon as possible.", why.trim_end_matches('.'))
+}
+
+/// The reply to a command that was accepted and then not executed.
+pub fn command_dropped(command: Command, why: &str) -> String {
+    format!("`{command}` was not executed: {}.", why.trim_end_matches('.'))
+}
+
+/// The reply to a command that was executed without success.
+pub fn command_failed(command: Command, why: &str) -> String {
+    format!("`{command}` failed: {}.", why.trim_end_matches('.'))
+}
+
 /// The comment on a pull request that `/cancel` closes.
 pub fn abandoned(by: &str) -> String {
     format!(
@@ -225,11 +263,11 @@ pub fn missing_replacement(record: &PullRequest, why: &str) -> Notice {
         "{id} in {} no longer has a pull request.\n\
          https://github.com/{}/pull/{}\n\n\
          What is wrong\n\
-         \x20 #{} was closed because of merge conflicts, for CodeGenie to open a new pull request. None was opened.\n\
+         \x20 Suture closed #{} to replace it and asked CodeGenie for a new pull request. None was opened.\n\
          \x20 {}.\n\n\
          What you can do\n\
          \x20 - Check that CodeGenie is running, and ask it for a pull request for {id}.\n\
-         \x20 - Or reopen #{} and resolve its conflicts: Suture then resumes automatically.\n",
+         \x20 - Or reopen #{} and resolve its conflicts, if it has any: Suture then resumes automatically.\n",
         pr.repo,
         pr.repo,
         pr.number,
@@ -509,6 +547,15 @@ mod tests {
         );
         assert_eq!(CLOSING_COMMENT, "Closing due to merge conflicts. A new PR will be created automatically.");
         assert_eq!(DUPLICATE_EXISTS, "duplicate PR exists");
+    }
+
+    #[test]
+    fn closing_comment_names_the_person_who_asked() {
+        assert_eq!(closing_comment(None), CLOSING_COMMENT);
+        assert_eq!(
+            closing_comment(Some("maria")),
+            "Closing because maria requested `/close-and-reopen`. A new PR will be created automatically."
+        );
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! Errors are in `api_error`.
 
 use std::error::Error as StdError;
+use std::io;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -85,14 +86,17 @@ impl Transport {
         let writes = !request.method().is_safe();
         let (why, sent) = match tokio::time::timeout(limit, self.0.clone().oneshot(request)).await {
             Ok(Ok(response)) => return Ok(response),
-            Ok(Err(error)) => {
-                let not_sent = error.downcast_ref().is_some_and(HyperError::is_connect);
-                (truncate(&error_chain(&*error), MAX_MESSAGE), !not_sent)
-            }
+            Ok(Err(error)) => (truncate(&error_chain(&*error), MAX_MESSAGE), !is_connect_error(&error)),
             Err(_) => (format!("no response within {} s", limit.as_secs()), true),
         };
         Err(ApiError::Unavailable { why, may_have_happened: writes && sent })
     }
+}
+
+/// Whether there was no connection, so that the request cannot have been received.
+fn is_connect_error(error: &BoxError) -> bool {
+    let refused = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+    error.downcast_ref().is_some_and(HyperError::is_connect) || error.downcast_ref().is_some_and(refused)
 }
 
 /// Pauses between retries of a read: half a second, doubled each time.

@@ -126,6 +126,7 @@ impl<S: Store, O: Publisher> AdminApi<S, O> {
             head_sha: None,
             args: None,
             comment: None,
+            resent: false,
         };
         Ok(self.engine.publisher().send_one(OutboundMessage::command(id, message)).await?)
     }

@@ -79,5 +79,6 @@ fn message(caller: &ApiCaller, pr: PrId, submission: CommandSubmission) -> Comma
         head_sha: None,
         args: submission.args,
         comment: None,
+        resent: false,
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod overview;
 pub(crate) mod pull_request;
 pub(crate) mod run;
 
+use domain::command::CommandSource;
 use domain::event::Event;
 use domain::run::RunEnd;
 use jiff::Timestamp;
@@ -42,6 +43,8 @@ pub(crate) struct EventView {
     name: Option<String>,
     /// The person or bot that caused it.
     by: Option<String>,
+    /// Where a command came from, in COMMAND_RECEIVED: `pr-comment`, `check-run` or `admin-api`.
+    via: Option<&'static str>,
     /// The run it belongs to.
     run: Option<String>,
     /// How the run ended, in REMEDIATION_ENDED: `completed`, `no_effect`, `failed`, `dropped` or `cancelled`.
@@ -76,6 +79,7 @@ impl From<&Event> for EventView {
             head: payload.head.as_ref().map(ToString::to_string),
             name: payload.name.clone(),
             by: payload.by.clone(),
+            via: payload.via.map(CommandSource::name),
             run: payload.run.as_ref().map(ToString::to_string),
             run_end: payload.run_end.map(RunEnd::name),
             refused: payload.refused,

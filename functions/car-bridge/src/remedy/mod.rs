@@ -27,8 +27,12 @@ use platform::transport::ApiError;
 pub(crate) enum RemedyError {
     /// Not executed; its budget is refunded.
     Drop(String),
+    /// The request certainly did not reach its target. The budget is refunded, but the breaker counts a failure.
+    NotSent(String),
+    /// The target may have executed the request. The run is resumed once, and the step's probe finds out.
+    Unknown(RetryableError, AttemptFailure),
     Fail(String, AttemptFailure),
-    /// The result is unknown, so the message must be retried.
+    /// The message must be retried.
     Retry(RetryableError),
 }
 
@@ -113,14 +117,22 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         }
     }
 
-    /// Maps a failed call to the end of the remedy. A rate limit is stored for all functions and costs no budget.
+    /// Maps a failed call to the end of the remedy. A rate limit is stored for all functions. Neither a rate limit nor a request that
+    /// was not sent costs budget.
     pub(crate) async fn error_to_stop(&self, error: ApiError) -> RemedyError {
         if let Err(again) = self.store_rate_limit(&error).await {
             return RemedyError::Retry(again);
         }
-        match error.until() {
-            Some(until) => RemedyError::Drop(format!("GitHub rate limit: paused until {until}")),
-            None => RemedyError::Fail(error.to_string(), error.failure()),
+        let failure = error.failure();
+        match error {
+            ApiError::RateLimited { until } => RemedyError::Drop(format!("GitHub rate limit: paused until {until}")),
+            ApiError::Unavailable { may_have_happened: false, .. } => RemedyError::NotSent(error.to_string()),
+            ApiError::Unavailable { may_have_happened: true, .. } => RemedyError::Unknown(error.into(), failure),
+            ApiError::NotFound { .. }
+            | ApiError::Refused { .. }
+            | ApiError::Conflict { .. }
+            | ApiError::Unauthorized { .. }
+            | ApiError::Unreadable { .. } => RemedyError::Fail(error.to_string(), failure),
         }
     }
 
@@ -220,9 +232,15 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         if status.is_success() {
             return Ok(());
         }
-        let may_recover = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
+        let why = format!("{target} answered {status}");
+        if status.is_server_error() {
+            // The bot recognises a repeated request by its effect id.
+            let error = ApiError::Unavailable { why, may_have_happened: true };
+            return Err(RemedyError::Unknown(error.into(), AttemptFailure::Unavailable));
+        }
+        let may_recover = status == StatusCode::TOO_MANY_REQUESTS;
         let failure = if may_recover { AttemptFailure::Unavailable } else { AttemptFailure::Invalid };
-        Err(RemedyError::Fail(format!("{target} answered {status}"), failure))
+        Err(RemedyError::Fail(why, failure))
     }
 
     /// The bus event of a target, if somebody can receive it.
@@ -247,7 +265,10 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
             .publisher()
             .send_one(OutboundMessage { id, destination: Destination::Bus { detail_type, detail } })
             .await;
-        sent.map_err(|error| RemedyError::Fail(error.to_string(), AttemptFailure::Unavailable))
+        // The bots recognise a repeated event by its effect id.
+        sent.map_err(|error| {
+            RemedyError::Unknown(RetryableError::Publish(error.to_string()), AttemptFailure::Unavailable)
+        })
     }
 
     /// Posts a comment once, recognised by its hidden marker.
@@ -256,8 +277,12 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
     }
 
     async fn marked_comment(&self, ctx: &RunContext<'_>, step: &str, text: &str) -> Result<(), ApiError> {
-        let marker = format!("suture:{}#{step}", ctx.run.id);
-        self.comment_once(ctx.pr(), &marker, text, Some(ctx.run.created_at)).await.map(drop)
+        self.comment_once(ctx.pr(), &step_marker(ctx, step), text, Some(ctx.run.created_at)).await.map(drop)
+    }
+
+    /// Whether this run's comment of the step was posted.
+    async fn has_comment(&self, ctx: &RunContext<'_>, step: &str) -> Result<bool, ApiError> {
+        self.has_marked_comment(ctx.pr(), &step_marker(ctx, step), Some(ctx.run.created_at)).await
     }
 
     /// Duplicate guard, comment, close, request: each step is executed once, even after a crash.
@@ -269,7 +294,8 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
             if ctx.policy.retrigger.codegenie.via == RetriggerVia::Bus {
                 self.bus_event_of(RemedyTarget::CodeGenie)?;
             }
-            self.or_interrupt(self.marked_comment(ctx, "comment", text::CLOSING_COMMENT).await).await?;
+            let comment = text::closing_comment(ctx.run.requested_by.as_deref());
+            self.or_interrupt(self.marked_comment(ctx, "comment", &comment).await).await?;
             self.done(ctx, "comment", "close").await?;
         }
         if ctx.done("close").is_none() {
@@ -305,6 +331,8 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
             // The old pull request is closed, so the request is retried; only a permanent refusal ends the run.
             Err(RemedyError::Fail(why, failure)) if failure.may_retry() => Err(again(why)),
             Err(RemedyError::Drop(why)) => Err(again(why)),
+            Err(RemedyError::NotSent(why)) => Err(again(why)),
+            Err(RemedyError::Unknown(error, _)) => Err(RemedyError::Retry(error)),
             done => done,
         }
     }
@@ -328,6 +356,11 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         self.checkpoint(ctx, step(next, now)).await?;
         Ok(())
     }
+}
+
+/// The hidden marker of a step's comment.
+fn step_marker(ctx: &RunContext<'_>, step: &str) -> String {
+    format!("suture:{}#{step}", ctx.run.id)
 }
 
 /// The timeout of an HTTP retrigger.

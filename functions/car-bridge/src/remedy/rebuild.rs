@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use crate::dispatch::CarBridge;
 use crate::remedy::RemedyError;
 use crate::run_executor::{RunContext, step};
-use platform::github::{WorkflowRun, pr_of_check_run};
+use platform::github::{SnapshotError, WorkflowRun, pr_of_check_run};
 use platform::jenkins::{
     BuildHandle, BuildMatch, BuildQuery, Jenkins, JenkinsJob, MAX_CLOCK_SKEW, POLL_INTERVAL, TriggeredBuild, job_of,
 };
@@ -25,10 +25,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
     pub(crate) async fn rebuild(&self, ctx: &mut RunContext<'_>) -> Result<String, RemedyError> {
         let via = ctx.policy.rebuild.via;
         match (via, &self.clients.jenkins) {
-            (RebuildVia::Comment, _) => {
-                self.post_comment(ctx, BUILD, &ctx.policy.rebuild.comment).await?;
-                Ok("requested the build by a comment".to_owned())
-            }
+            (RebuildVia::Comment, _) => self.build_by_comment(ctx).await,
             (RebuildVia::GitHub, _) => self.rerun_on_github(ctx).await,
             (RebuildVia::Jenkins | RebuildVia::Replay | RebuildVia::Rescan, Some(jenkins)) => {
                 let jenkins = jenkins.clone();
@@ -39,6 +36,40 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
                 AttemptFailure::Invalid,
             )),
         }
+    }
+
+    /// Nothing tells whose build a comment starts, so the checks are read first. This run's own comment is looked for before that, because
+    /// its checks may be running already.
+    async fn build_by_comment(&self, ctx: &RunContext<'_>) -> Result<String, RemedyError> {
+        if self.or_stop(self.has_comment(ctx, BUILD).await).await? {
+            return Ok("requested the build by a comment before".to_owned());
+        }
+        if let Some(check) = self.running_check(ctx).await? {
+            return Err(RemedyError::Drop(format!("`{check}` of this commit is running")));
+        }
+        self.post_comment(ctx, BUILD, &ctx.policy.rebuild.comment).await?;
+        Ok("requested the build by a comment".to_owned())
+    }
+
+    /// A required check of the commit that is queued or running on GitHub now.
+    async fn running_check(&self, ctx: &RunContext<'_>) -> Result<Option<String>, RemedyError> {
+        let (pr, github) = (ctx.pr(), &self.clients.github);
+        let node = match &ctx.record.node_id {
+            Some(node) => node.clone(),
+            None => self.or_stop(github.pull(pr).await).await?.node_id,
+        };
+        let read = github.snapshots(&[(pr.clone(), node)], self.engine.policies()).await.pop();
+        let snapshot = match read {
+            Some((_, Ok(snapshot))) => snapshot,
+            Some((_, Err(SnapshotError::Failed(error)))) => return Err(self.error_to_stop(error).await),
+            Some((_, Err(error))) => return Err(RemedyError::NotSent(error.to_string())),
+            None => return Err(RemedyError::NotSent("GitHub returned no snapshot".to_owned())),
+        };
+        if snapshot.details.head != head_of(ctx) {
+            return Err(RemedyError::Drop(format!("the head moved to {}", snapshot.details.head.short())));
+        }
+        let required = ctx.record.required(ctx.policy);
+        Ok(snapshot.signals.running_check(required).map(|check| check.name.clone()))
     }
 
     async fn build_on_jenkins(
@@ -140,13 +171,16 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
             if started_by_suture(run) {
                 rerun += 1;
             } else if has_failed(run.conclusion.as_deref()) {
-                rerun += self.accepted_build(github.rerun_failed_jobs(&repo, run.id).await).await?;
+                rerun += self.accepted_build(rerun, github.rerun_failed_jobs(&repo, run.id).await).await?;
             }
         }
-        let runs = self.or_stop(github.check_runs(&repo, &head).await).await?;
+        let runs = match github.check_runs(&repo, &head).await {
+            Ok(runs) => runs,
+            Err(error) => return Err(self.error_after(rerun, error).await),
+        };
         let others = || runs.iter().filter(|run| run.app != ACTIONS && pr_of_check_run(&run.external_id).is_none());
         for run in others().filter(|run| has_failed(run.conclusion.as_deref())) {
-            rerun += self.accepted_build(github.rerequest_check_run(&repo, run.id).await).await?;
+            rerun += self.accepted_build(rerun, github.rerequest_check_run(&repo, run.id).await).await?;
         }
         if rerun > 0 {
             return Ok(format!("re-requested {rerun} checks on GitHub"));
@@ -159,11 +193,19 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
     }
 
     /// 1 if the re-run was accepted; 0 if the check is gone or Suture may not re-run it.
-    async fn accepted_build(&self, result: Result<(), ApiError>) -> Result<u32, RemedyError> {
+    async fn accepted_build(&self, rerun: u32, result: Result<(), ApiError>) -> Result<u32, RemedyError> {
         match result {
             Ok(()) => Ok(1),
             Err(ApiError::NotFound { .. } | ApiError::Refused { .. }) => Ok(0),
-            Err(error) => Err(self.error_to_stop(error).await),
+            Err(error) => Err(self.error_after(rerun, error).await),
+        }
+    }
+
+    /// An error after some checks were re-run: the remedy was executed in part, so its budget is spent.
+    async fn error_after(&self, rerun: u32, error: ApiError) -> RemedyError {
+        match self.error_to_stop(error).await {
+            RemedyError::NotSent(why) if rerun > 0 => RemedyError::Fail(why, AttemptFailure::Unavailable),
+            stop => stop,
         }
     }
 }

@@ -6,13 +6,13 @@ mod managed_issue;
 
 use std::time::Duration;
 
-use domain::id::{PrId, RepoName};
+use domain::id::{PrId, RepoName, Sha};
 use jiff::Timestamp;
 
 use crate::dispatch::{CarBridge, MessageOutcome, RetryableError};
 use platform::github::CheckRun;
+use platform::publish::Publisher;
 use platform::publish::queue_message::{QueueMessage, Task};
-use platform::publish::{Destination, OutboundMessage, Publisher};
 use platform::store::Store;
 
 /// SQS cannot delay a message for longer.
@@ -41,6 +41,9 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
             }
             Task::Comment { pr, marker, text, since } => self.post_comment_task(pr, marker, text, *since).await,
             Task::CheckRun { pr, head_sha, text, as_of } => {
+                if self.has_newer_text(pr, head_sha, *as_of).await? {
+                    return Ok(MessageOutcome::Noop(format!("a newer text of the check run of {pr} is queued")));
+                }
                 self.publish_check_run(&pr.repo, &CheckRun::of(pr, head_sha, text), *as_of).await
             }
             Task::Issue { repo, issue } => self.managed_issue_task(id, task, repo, issue).await,
@@ -58,7 +61,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         }
     }
 
-    /// A task has no due date in the table, so a copy is queued with a delay before this message is acknowledged.
+    /// Puts the task back on the queue with a delay.
     pub(crate) async fn defer(
         &self,
         id: &str,
@@ -71,10 +74,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
             return Ok(MessageOutcome::Failed("the task has no repository".to_owned()));
         };
         let message = QueueMessage::Task(task.clone());
-        let what = Destination::Queue { message, repo, delay: Duration::from_secs(secs) };
-        let sent =
-            self.engine.publisher().send_one(OutboundMessage { id: format!("{id}-later"), destination: what }).await;
-        sent.map_err(|error| RetryableError::Publish(error.to_string()))?;
+        self.requeue(format!("{id}-later"), message, repo, Duration::from_secs(secs)).await?;
         Ok(MessageOutcome::Deferred(format!("{why}: retry after {until}")))
     }
 
@@ -90,6 +90,13 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         } else {
             MessageOutcome::Noop(format!("{pr} has this comment already"))
         })
+    }
+
+    /// Whether a newer text for this check run was decided. It has a message of its own, so this one needs no request to GitHub.
+    async fn has_newer_text(&self, pr: &PrId, head: &Sha, as_of: Timestamp) -> Result<bool, RetryableError> {
+        let record = self.engine.load(pr, self.now()).await?;
+        let published = record.and_then(|record| record.published_check);
+        Ok(published.is_some_and(|shown| shown.head == *head && shown.at > as_of))
     }
 
     /// Creates or updates Suture's check run on a commit, unless it is already up to date.

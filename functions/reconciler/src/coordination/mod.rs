@@ -20,7 +20,7 @@ use platform::store::{Store, StoreError};
 use platform::sweep_summary::{CoordinationSummary, SweepSummary};
 use platform::transport::{ApiError, Transport};
 use thiserror::Error;
-use tracing::error;
+use tracing::{error, warn};
 
 use crate::context::{RESERVE, SweepContext, saturating_after};
 use crate::limits::rate_budget::{WorkKind, shed_until};
@@ -38,6 +38,16 @@ enum CoordinationError {
     Undelivered(#[from] PublishError),
     #[error("{0}")]
     Missing(&'static str),
+}
+
+impl CoordinationError {
+    fn is_conflict(&self) -> bool {
+        match self {
+            Self::Store(error) => error.is_conflict(),
+            Self::Engine(error) => error.is_conflict(),
+            Self::Call(_) | Self::Undelivered(_) | Self::Missing(_) => false,
+        }
+    }
 }
 
 /// The context that the steps share.
@@ -106,6 +116,10 @@ impl<S: Store, O: Publisher> Coordinator<'_, S, O> {
 
     fn log_failure(&self, step: &'static str, result: Result<(), CoordinationError>, failed: &mut CoordinationErrors) {
         if let Err(error) = result {
+            if error.is_conflict() {
+                warn!(run = %self.cx.trigger.run, step, %error, "write conflict ended coordination step; the next sweep continues");
+                return;
+            }
             error!(run = %self.cx.trigger.run, step, %error, "coordination step failed");
             failed.push((step, error.to_string()));
         }

@@ -72,6 +72,7 @@ fn button_command(ctx: &ParseContext<'_>, event: &CheckRunEvent<'_>) -> Result<P
         head_sha: None,
         args: None,
         comment: None,
+        resent: false,
     };
     Ok(ParsedWebhook { repo, fact: None, commands: vec![command] })
 }

@@ -88,6 +88,7 @@ pub(super) fn commands(ctx: &ParseContext<'_>, post: &PostedText<'_>) -> Result<
             head_sha: None,
             args: (!args.is_empty()).then(|| args.clone()),
             comment: post.node_id.map(str::to_owned),
+            resent: false,
         })
         .collect();
     if commands.is_empty() { Err(ParseRejection::Ignored(unknown_commands(&parsed))) } else { Ok(commands) }

@@ -143,7 +143,11 @@ impl DurableQueue {
             let (dead, received, next) = {
                 let queue = &mut self.queues()[consumer as usize];
                 let dead = queue.bury(now);
-                let received = queue.receive(1, now, saturating_after(now, VISIBILITY_TIMEOUT)).pop();
+                let rank = |content: &QueueContent| match consumer {
+                    Consumer::Bridge => car_bridge::rank(&content.body),
+                    Consumer::Reconciler => 0,
+                };
+                let received = queue.receive_by(rank, now, saturating_after(now, VISIBILITY_TIMEOUT));
                 (dead, received, queue.next_visible_at())
             };
             for message in &dead {

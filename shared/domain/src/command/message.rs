@@ -36,6 +36,9 @@ pub struct CommandMessage {
     /// The node id of the comment or review with the command: reactions go there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
+    /// Suture itself sent the command again. The requester's rate was counted and the first reaction added before.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub resent: bool,
 }
 
 impl CommandMessage {
@@ -122,6 +125,7 @@ mod tests {
             head_sha: None,
             args: None,
             comment: None,
+            resent: false,
         }
     }
 
@@ -135,10 +139,11 @@ mod tests {
             run_id: Some(RunId::new("run-1")),
             head_sha: Some("a".repeat(40).parse().unwrap()),
             args: Some("now".to_owned()),
+            resent: true,
             ..message()
         };
         let json = serde_json::to_string(&full).unwrap();
-        let tail = format!(r#""run_id":"run-1","head_sha":"{}","args":"now"}}"#, "a".repeat(40));
+        let tail = format!(r#""run_id":"run-1","head_sha":"{}","args":"now","resent":true}}"#, "a".repeat(40));
         assert!(json.ends_with(&tail), "{json}");
         assert_eq!(serde_json::from_str::<CommandMessage>(&json).unwrap(), full);
         assert_eq!(full.pr().to_string(), "acme/my-app#42");

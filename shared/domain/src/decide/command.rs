@@ -3,7 +3,7 @@
 
 use crate::command::{Command, CommandSource, ValidityContext};
 use crate::decide::remediation::start_remedy;
-use crate::decide::{Decision, DecisionBuilder, FactOutcome, RunChange};
+use crate::decide::{Decision, DecisionBuilder, FactOutcome, RunChange, no_change};
 use crate::event::{CommandRequest, EventKind, EventPayload};
 use crate::id::CommandId;
 use crate::policy::{Mode, Policy};
@@ -11,18 +11,21 @@ use crate::pull_request::{BlockedDetails, BlockedUntil, PullRequest};
 use crate::remedy;
 use crate::run::RunEnd;
 use crate::run::{CommandContext, Run, RunKind, RunTrigger};
-use crate::state::State;
+use crate::state::{State, Strategy};
 use crate::text;
 use crate::transition;
 
 pub(super) fn command_requested(mut builder: DecisionBuilder<'_>, request: &CommandRequest) -> Decision {
     let command = request.command;
+    if let Some(earlier) = unfinished_command(command, &builder.record).filter(|_| request.permission.is_ok()) {
+        return no_change(FactOutcome::Deferred, text::command_in_progress(earlier));
+    }
     if let Err(why) = permit(&builder, request) {
         let payload = EventPayload {
             by: Some(request.by.clone()),
+            via: Some(request.source),
             name: Some(command.name().to_owned()),
-            refused: true,
-            ..EventPayload::text(&format!("refused: {why}"))
+            ..EventPayload::refused(&why)
         };
         builder.log(EventKind::CommandReceived, None, payload);
         builder.show_button_result(request, Err(&why));
@@ -40,6 +43,7 @@ pub(super) fn command_requested(mut builder: DecisionBuilder<'_>, request: &Comm
     if matches!(command, Command::Hold | Command::Resume) {
         builder.record.hold_requested_at = Some(builder.fact.occurred_at);
     }
+    let mut replaced = None;
     match command {
         Command::Hold => {
             builder.record.hold = true;
@@ -65,7 +69,7 @@ pub(super) fn command_requested(mut builder: DecisionBuilder<'_>, request: &Comm
         | Command::RecheckApproval
         | Command::Merge
         | Command::UpdateBranch
-        | Command::CloseAndReopen => open_human_run(&mut builder, request),
+        | Command::CloseAndReopen => replaced = open_human_run(&mut builder, request),
         Command::Cancel => {
             // The closing is first reported by the webhook, the sweep or the Car Bridge; each finds the reason here.
             builder.record.abandoning = Some(request.run.clone());
@@ -77,15 +81,26 @@ pub(super) fn command_requested(mut builder: DecisionBuilder<'_>, request: &Comm
     let to = builder.record.state;
     let payload = EventPayload {
         by: Some(request.by.clone()),
+        via: Some(request.source),
         name: Some(command.name().to_owned()),
         run: (!builder.runs.is_empty()).then(|| request.run.clone()),
-        ..EventPayload::text("accepted")
+        ..EventPayload::text(&text::command_accepted(replaced))
     };
     builder.log(EventKind::CommandReceived, (from != to).then_some((from, to)), payload);
     let still = builder.record.hold_label().filter(|_| command == Command::Resume).map(text::held_by_label);
     builder.show_button_result(request, Ok(still.as_deref()));
     let reason = still.unwrap_or_else(|| format!("{command} by {} accepted", request.by));
     builder.finish(FactOutcome::Applied, reason)
+}
+
+/// The command of a person that the next one has to wait for (R-CMD-15). Until its target accepted it, it would end without
+/// a result. A branch update and a replacement then still change the head or close the pull request, and the next command
+/// is decided after that.
+fn unfinished_command(command: Command, record: &PullRequest) -> Option<Command> {
+    let active = record.active_run.as_ref().filter(|run| run.human && !record.state.is_terminal())?;
+    let changes_head = matches!(active.strategy, Strategy::BranchUpdate | Strategy::CloseAndReopen);
+    let differs = command.strategy().is_some_and(|strategy| strategy != active.strategy);
+    (differs && (!active.accepted || changes_head)).then(|| Command::for_strategy(active.strategy))
 }
 
 /// Whether the person has permission, and whether the command is possible now.
@@ -125,15 +140,17 @@ pub fn is_possible(command: Command, record: &PullRequest, policy: &Policy) -> R
     Ok(())
 }
 
-/// A person's command opens a run too, but spends no budget (R-BUDGET-9). It cancels the remedy that was active.
-fn open_human_run(builder: &mut DecisionBuilder<'_>, request: &CommandRequest) {
-    let Some(strategy) = request.command.strategy() else { return };
+/// A person's command opens a run too, but spends no budget (R-BUDGET-9). It cancels the remedy that was active, and
+/// returns its strategy.
+fn open_human_run(builder: &mut DecisionBuilder<'_>, request: &CommandRequest) -> Option<Strategy> {
+    let strategy = request.command.strategy()?;
     builder.refund();
-    builder.end_run(RunEnd::Cancelled, format!("replaced by `{}` of {}", request.command, request.by));
+    let replaced = builder.end_run(RunEnd::Cancelled, format!("replaced by `{}` of {}", request.command, request.by));
     start_remedy(builder, strategy, &request.run, None, true);
     let mut run = open_run(builder, request, RunKind::Remedy(strategy));
     run.expects = Some(remedy::of(strategy).expects.to_owned());
     builder.runs.push(RunChange::Open(Box::new(run)));
+    replaced
 }
 
 fn open_run(builder: &DecisionBuilder<'_>, request: &CommandRequest, kind: RunKind) -> Run {

@@ -69,6 +69,8 @@ pub enum FactOutcome {
     Anomaly,
     /// A command that is not possible or not permitted.
     Refused,
+    /// A command that waits for an earlier one. Nothing is recorded; it is decided when it is sent again.
+    Deferred,
 }
 
 /// An action to deliver, with the head it was decided on.

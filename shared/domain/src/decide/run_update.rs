@@ -78,6 +78,7 @@ fn repeat_message(record: &PullRequest, command: Command, run: &RunId, now: Time
         head_sha: Some(record.head_sha.clone()),
         args: None,
         comment: None,
+        resent: false,
     }
 }
 

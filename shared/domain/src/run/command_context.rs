@@ -62,6 +62,8 @@ impl Run {
             head_sha: self.head_sha.clone().filter(|_| !source.is_human()),
             args: context.args,
             comment: context.comment,
+            // A person's own message opened the run, so this one is never the first.
+            resent: source.is_human(),
         })
     }
 }
@@ -97,6 +99,7 @@ mod tests {
         assert_eq!((again.requested_by.as_str(), again.run_id), ("danny", Some(RunId::new("r1"))));
         assert_eq!((again.command_id.as_str(), again.timestamp), ("cmd:72d3#1", at(3)));
         assert_eq!((again.args.as_deref(), again.comment.as_deref()), (Some("wrong fix"), Some("IC_1")));
+        assert!(again.resent);
     }
 
     #[test]
@@ -107,6 +110,7 @@ mod tests {
         let message = run.message().unwrap();
         assert_eq!((message.command_id.as_str(), message.timestamp), ("r1", at(0)));
         assert_eq!((message.requested_by.as_str(), message.head_sha), ("suture", run.head_sha));
+        assert!(!message.resent);
         assert_eq!(Run::sweep(RunId::new("s"), RunTrigger::Schedule, at(0)).message(), None);
     }
 }

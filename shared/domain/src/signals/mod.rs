@@ -319,6 +319,11 @@ impl Signals {
         self.checks.iter().filter(running).map(|check| check.started_at.unwrap_or(check.at)).min()
     }
 
+    /// A required check that is queued or running, by its own report.
+    pub fn running_check(&self, required: &[String]) -> Option<&CheckReport> {
+        self.checks.iter().find(|check| is_required(check, required) && check.verdict.phase() < 2)
+    }
+
     /// Whether any check of this head is queued or running, by its own report.
     pub fn has_running_check(&self) -> bool {
         self.checks.iter().any(|check| matches!(check.verdict, CheckVerdict::Queued | CheckVerdict::Running))

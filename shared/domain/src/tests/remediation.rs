@@ -5,7 +5,7 @@ use jiff::SignedDuration;
 
 use super::fixture::{PrScenario, approved, described, minutes, policy_says, run_of, sha};
 use crate::backoff::AttemptFailure;
-use crate::command::Command;
+use crate::command::{Command, CommandSource};
 use crate::decide::{EffectKind, FactOutcome, RunChange, VulnerabilityUpdate};
 use crate::diagnosis::Classification;
 use crate::event::{CommandRequest, EventKind, FactKind, RemedyUpdate, ReplacementLink};
@@ -583,6 +583,46 @@ fn human_command_spends_no_budget_and_replaces_the_active_remedy() {
     assert_eq!(scenario.record().lifetime_remedies, 5, "no budget was spent, none is refunded");
 }
 
+/// `/update-branch` and `/rebuild` in one comment: the second one cancelled the first one before it was executed.
+#[test]
+fn command_waits_until_the_earlier_command_was_accepted() {
+    let mut scenario = PrScenario::at(State::ChecksFailed);
+    scenario.command(Command::Rebuild);
+    let rebuild = scenario.record().active_run.clone().unwrap();
+    let (version, logged) = (scenario.record().version, scenario.log.len());
+    for command in [Command::UpdateBranch, Command::CloseAndReopen] {
+        scenario.command(command);
+        assert_eq!(
+            (scenario.outcome(), scenario.last().reason.as_str()),
+            (FactOutcome::Deferred, "`/rebuild` is in progress")
+        );
+    }
+    assert_eq!((scenario.record().version, scenario.log.len()), (version, logged), "nothing is recorded");
+    scenario.command_by(Command::UpdateBranch, CommandSource::PrComment, Err("no".to_owned()));
+    assert_eq!(scenario.outcome(), FactOutcome::Refused, "a command without permission does not wait");
+    scenario.command(Command::Hold);
+    assert_eq!(scenario.outcome(), FactOutcome::Applied, "a command without a run does not wait");
+    assert_eq!(scenario.record().active_run.as_ref(), Some(&rebuild));
+    scenario.remedy_update(RemedyUpdate::Accepted);
+    scenario.command(Command::UpdateBranch);
+    assert_eq!(scenario.outcome(), FactOutcome::Applied);
+    assert_eq!(scenario.run_end(), Some((RunEnd::Cancelled, "replaced by `/update-branch` of danny")));
+    assert_eq!(scenario.log.last().unwrap().payload.text, "accepted, replaces rebuild");
+}
+
+/// A rebuild of the old head would have no effect.
+#[test]
+fn command_waits_for_the_new_head_of_a_branch_update() {
+    let mut scenario = PrScenario::at(State::ChecksFailed);
+    scenario.command(Command::UpdateBranch);
+    scenario.remedy_update(RemedyUpdate::Accepted);
+    scenario.command(Command::Rebuild);
+    assert_eq!(scenario.outcome(), FactOutcome::Deferred);
+    scenario.push('b', true);
+    scenario.command(Command::Rebuild);
+    assert_ne!(scenario.outcome(), FactOutcome::Deferred, "{}", scenario.last().reason);
+}
+
 #[test]
 fn impossible_or_forbidden_command_is_refused_and_logged() {
     let mut scenario = PrScenario::at(State::ChecksRunning);
@@ -596,7 +636,7 @@ fn impossible_or_forbidden_command_is_refused_and_logged() {
     assert_eq!(scenario.outcome(), FactOutcome::Refused, "a build is running");
     let asked = CommandRequest {
         command: Command::UpdateBranch,
-        source: crate::command::CommandSource::PrComment,
+        source: CommandSource::PrComment,
         by: "mallory".into(),
         permission: Err("`/update-branch` needs write access".into()),
         run: RunId::new("r"),
@@ -1131,7 +1171,7 @@ fn hold_keeps_its_reason() {
     let mut scenario = PrScenario::at(State::Approved);
     let asked = CommandRequest {
         command: Command::Hold,
-        source: crate::command::CommandSource::AdminApi,
+        source: CommandSource::AdminApi,
         by: "danny".into(),
         permission: Ok(()),
         run: RunId::new("r"),

@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 
 use super::{NO_REASON, action, diagnosis, duration, failed_check, policy_text, status, time};
-use crate::command::{ApiRole, Command};
+use crate::command::{ApiRole, Command, CommandSource};
 use crate::decide;
 use crate::diagnosis::{Classification, Diagnosis, DiagnosisInput, classify};
 use crate::event::{Event, EventKind, truncate};
@@ -67,7 +67,7 @@ fn final_result(record: &PullRequest) -> Option<String> {
         (State::Closed, _) => match record.replaced_by {
             Some(number) => format!("It was closed and replaced by #{number}."),
             None if record.substatus == Some(Substatus::Replaced) => {
-                "It was closed because of merge conflicts; a new pull request was requested.".to_owned()
+                "It was closed to be replaced; a new pull request was requested.".to_owned()
             }
             None => "It was closed without a merge.".to_owned(),
         },
@@ -249,6 +249,16 @@ pub fn explanation(
     parts.join("\n\n")
 }
 
+/// Where a command came from, to follow it in a sentence.
+fn command_source(source: CommandSource) -> &'static str {
+    match source {
+        CommandSource::PrComment => " in a comment",
+        CommandSource::CheckRun => " with a button of the check run",
+        CommandSource::AdminApi => " through the API",
+        CommandSource::Reconciler => "",
+    }
+}
+
 /// One activity line for an event, if it is notable: remedies and their results, escalations, drift corrections,
 /// commands, merges, closes.
 pub fn activity(event: &Event) -> Option<String> {
@@ -263,8 +273,11 @@ pub fn activity(event: &Event) -> Option<String> {
         EventKind::RemediationEnded => format!("A remedy ended: {details}"),
         EventKind::DuplicateExists => format!("Suture did not close it: {details}"),
         EventKind::EscalatedNeedsIntervention => format!("Suture escalated it to a person: {details}"),
-        EventKind::CommandReceived if event.payload.refused => format!("{by} asked for `{name}`, {details}"),
-        EventKind::CommandReceived => format!("{by} asked for `{name}`"),
+        EventKind::CommandReceived => {
+            let via = event.payload.via.map(command_source).unwrap_or_default();
+            let refused = if event.payload.refused { format!(", {details}") } else { String::new() };
+            format!("{by} asked for `{name}`{via}{refused}")
+        }
         EventKind::StateDriftCorrected if event.withdraws_assumption() => {
             format!("Suture corrected the state: {details}")
         }
@@ -414,5 +427,23 @@ mod tests {
         let lines: Vec<String> = scenario.log.iter().filter_map(activity).collect();
         insta::assert_snapshot!(lines.join("\n"));
         assert!(scenario.log.iter().any(Event::is_healed));
+    }
+    #[test]
+    fn activity_of_a_command_says_where_it_came_from() {
+        let mut scenario = PrScenario::at(State::ChecksFailed);
+        scenario.command_by(Command::Hold, CommandSource::PrComment, Ok(()));
+        scenario.command_by(Command::Resume, CommandSource::CheckRun, Ok(()));
+        scenario.command_by(Command::Rebuild, CommandSource::AdminApi, Ok(()));
+        scenario.command_by(Command::Merge, CommandSource::AdminApi, Err("no".to_owned()));
+        let lines: Vec<String> = scenario.log.iter().filter_map(activity).collect();
+        insta::assert_snapshot!(lines.join("\n"), @"
+        Danny asked for `/hold` in a comment.
+        Danny asked for `/resume` with a button of the check run.
+        Danny asked for `/rebuild` through the API.
+        Danny asked for `/merge` through the API, refused: no.
+        ");
+        let via: Vec<_> = scenario.log.iter().filter_map(|event| event.payload.via).collect();
+        let expected = [CommandSource::PrComment, CommandSource::CheckRun, CommandSource::AdminApi];
+        assert_eq!(via, [expected.as_slice(), &[CommandSource::AdminApi]].concat());
     }
 }

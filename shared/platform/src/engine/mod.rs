@@ -58,6 +58,16 @@ pub enum EngineError {
     Store(#[from] StoreError),
 }
 
+impl EngineError {
+    /// Whether other writers were faster: ordinary contention, which a retry resolves.
+    pub fn is_conflict(&self) -> bool {
+        match self {
+            Self::WriteConflict { .. } => true,
+            Self::Store(error) => error.is_conflict(),
+        }
+    }
+}
+
 #[derive(Debug)]
 pub struct Engine<S, O> {
     store: S,

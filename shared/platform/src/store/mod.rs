@@ -242,6 +242,16 @@ pub enum StoreError {
     TooLarge(String),
 }
 
+impl StoreError {
+    /// Whether another writer was faster: ordinary contention, which a retry resolves.
+    pub fn is_conflict(&self) -> bool {
+        match self {
+            Self::ConditionFailed(_) | Self::TransactionConflict => true,
+            Self::Throttled | Self::Unavailable(_) | Self::Corrupt(..) | Self::TooLarge(_) => false,
+        }
+    }
+}
+
 /// A write whose condition failed, with the existing row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConditionFailed {

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use domain::event::Event;
-use domain::id::{PrId, RepoName, RunId, Sha};
+use domain::id::{EventId, PrId, RepoName, RunId, Sha};
 use domain::pull_request::{PullRequest, Vulnerability};
 use domain::reconcile_request::ReconcileRequest;
 use domain::run::Run;
@@ -61,6 +61,18 @@ pub async fn read<S: Store, T: DeserializeOwned>(
     now: Timestamp,
 ) -> Result<Option<T>, StoreError> {
     store.get(key, now).await?.map(|item| schema::read_owned(key, item)).transpose()
+}
+
+/// The log entry of a fact that was applied before; `None` if it was not.
+pub async fn first_event<S: Store>(
+    store: &S,
+    pr: &PrId,
+    id: &EventId,
+    occurred_at: Timestamp,
+    now: Timestamp,
+) -> Result<Option<Event>, StoreError> {
+    let key = Key::event(pr.to_string(), Event::sort_key_of(occurred_at, id, 0));
+    read(store, &key, now).await
 }
 
 /// Reads several partitions concurrently, up to the limit of each query. The flag is true if that was everything.
