@@ -55,7 +55,14 @@ pub fn acting() -> Policies {
 /// A webhook fact with this event id.
 #[must_use]
 pub fn fact(pr: &PrId, id: impl Into<String>, at: Timestamp, what: FactKind) -> Fact {
-    Fact { id: EventId::new(id), pr: pr.clone(), occurred_at: at, actor: Actor::GithubWebhook, kind: what }
+    Fact {
+        id: EventId::new(id),
+        pr: pr.clone(),
+        occurred_at: at,
+        actor: Actor::GithubWebhook,
+        kind: what,
+        described: None,
+    }
 }
 
 /// The fact that opens the pull request with head `a`.

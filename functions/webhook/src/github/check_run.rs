@@ -12,7 +12,7 @@ use platform::github::pr_of_check_run;
 
 use super::check_suite::time_of_suite;
 use super::payload::{CheckRun, CheckRunEvent};
-use super::{ParseContext, ParseRejection, ParsedWebhook, report_on_commit, selector_for, short};
+use super::{ParseContext, ParseRejection, ParsedWebhook, lists_managed, report_on_commit, selector_for, short};
 
 pub(super) fn read(ctx: &ParseContext<'_>, event: &CheckRunEvent<'_>) -> Result<ParsedWebhook, ParseRejection> {
     match event.action.text() {
@@ -35,8 +35,9 @@ pub(super) fn read(ctx: &ParseContext<'_>, event: &CheckRunEvent<'_>) -> Result<
     let head = run.head_sha.sha().ok_or_else(|| ParseRejection::missing("check_run.head_sha"))?;
     let policy = ctx.policies.for_repo(&repo);
     let (kind, at) = report_of_run(policy, run, &head)?;
+    let managed = lists_managed(policy, &event.repository, &run.pull_requests);
     let selector = selector_for(&event.repository, &run.pull_requests, head);
-    Ok(report_on_commit(ctx, repo, selector, at, kind))
+    Ok(report_on_commit(ctx, repo, (selector, managed), at, kind))
 }
 
 /// A click on a button of Suture's own check run is a command; the Car Bridge checks permissions. The payload has no time of the click,

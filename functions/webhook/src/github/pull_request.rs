@@ -21,21 +21,24 @@ pub(super) fn read(ctx: &ParseContext<'_>, event: &PullRequestEvent<'_>) -> Resu
     let number = pull.number.needed("pull_request.number")?;
     let (kind, occurred_at) = fact_kind(ctx, policy, action, event, pull)?;
     let managed = is_managed(policy, pull);
-    let creates_record = managed
-        && matches!(
-            kind,
-            FactKind::Opened(_) | FactKind::Reopened(_) | FactKind::Edited(_) | FactKind::HeadMoved { .. }
-        );
+    let described = if managed && may_create_record(&kind, pull) { describe(policy, pull).ok() } else { None };
+    let described = described.map(Box::new);
     let actor = actor(policy, &kind, event, pull);
     let selector = PrSelector::Numbers(vec![number]);
-    let fact = WebhookFact { selector, id: ctx.event_id(), occurred_at, actor, kind, creates_record };
+    let fact = WebhookFact { selector, id: ctx.event_id(), occurred_at, actor, kind, managed, described };
     Ok(ParsedWebhook { repo, fact: Some(fact), commands: Vec::new() })
 }
 
-fn is_managed(policy: &Policy, pull: &PullRequest<'_>) -> bool {
+pub(super) fn is_managed(policy: &Policy, pull: &PullRequest<'_>) -> bool {
     let branch = pull.head.0.as_ref().map_or("", |head| head.r#ref.text());
     let labels: Vec<String> = pull.labels.0.iter().map(|label| label.name.text().to_owned()).collect();
     policy.managed.matches(pull.user.login(), branch, &labels)
+}
+
+/// Whether an unknown pull request may be recorded from the payload of this fact. A report on a closed one must not create a live record.
+fn may_create_record(kind: &FactKind, pull: &PullRequest<'_>) -> bool {
+    let ended = matches!(kind, FactKind::Closed { .. } | FactKind::Merged { .. });
+    details_of(kind).is_none() && (ended || pull.state.text() != "closed")
 }
 
 fn fact_kind(
@@ -134,7 +137,7 @@ fn actor(policy: &Policy, kind: &FactKind, event: &PullRequestEvent<'_>, pull: &
     }
 }
 
-fn describe(policy: &Policy, pull: &PullRequest<'_>) -> Result<PullRequestDetails, ParseRejection> {
+pub(super) fn describe(policy: &Policy, pull: &PullRequest<'_>) -> Result<PullRequestDetails, ParseRejection> {
     let head = pull.head.needed("pull_request.head")?;
     let base = pull.base.needed("pull_request.base")?;
     let (branch, base_branch) = (head.r#ref.text(), base.r#ref.text());

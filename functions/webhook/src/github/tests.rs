@@ -95,7 +95,7 @@ fn pull(action: &str) -> Value {
 fn opened_describes_the_pull_request_and_may_create_a_record() {
     let fact = fact_of("pull_request", &pull("opened"));
     assert_eq!(
-        (fact.selector.clone(), fact.creates_record, fact.actor),
+        (fact.selector.clone(), fact.creates_record(), fact.actor),
         (PrSelector::Numbers(vec![42]), true, Actor::Codegenie)
     );
     assert_eq!(fact.occurred_at.to_string(), T0);
@@ -112,7 +112,7 @@ fn pull_request_actions_map_to_facts() {
     let edited = ["edited", "labeled", "unlabeled", "ready_for_review", "converted_to_draft"];
     for action in edited {
         let fact = fact_of("pull_request", &pull(action));
-        assert!(matches!(fact.kind, FactKind::Edited(_)) && fact.creates_record, "{action}");
+        assert!(matches!(fact.kind, FactKind::Edited(_)) && fact.creates_record(), "{action}");
         assert_eq!(fact.occurred_at.to_string(), T1);
     }
     assert!(matches!(fact_of("pull_request", &pull("reopened")).kind, FactKind::Reopened(_)));
@@ -143,7 +143,8 @@ fn closed_maps_to_merged_or_closed() {
     let pull_fact = |payload: &Value| fact_of("pull_request", payload);
     let fact = pull_fact(&closed);
     assert_eq!(fact.kind, FactKind::Closed { by: Some("codegenie[bot]".to_owned()), why: None });
-    assert_eq!((fact.occurred_at.to_string().as_str(), fact.creates_record), (at, false));
+    assert_eq!((fact.occurred_at.to_string().as_str(), fact.creates_record()), (at, true));
+    assert_eq!(fact.described.unwrap().head.as_str(), HEAD);
     for (login, by_automerge_bot, actor) in
         [("Automerge-Bot[bot]", true, Actor::AutomergeBot), ("jane", false, Actor::GithubWebhook)]
     {
@@ -173,9 +174,9 @@ fn unmanaged_pull_request_creates_no_record() {
         &[("pull_request.user", json!({"login": "jane"})), ("pull_request.head.ref", json!("fix"))],
     );
     let found = fact_of("pull_request", &unmanaged);
-    assert!(!found.creates_record);
+    assert!(!found.creates_record() && found.described.is_none());
     let labelled = with(unmanaged, &[("pull_request.labels", json!([{"name": "CodeGenie"}]))]);
-    assert!(fact_of("pull_request", &labelled).creates_record);
+    assert!(fact_of("pull_request", &labelled).creates_record());
 }
 
 #[test]
@@ -184,7 +185,7 @@ fn automerge_bot_attempts_map_to_merge_reports() {
     for action in ["enqueued", "auto_merge_enabled"] {
         let fact = fact_of("pull_request", &by_bot(action));
         assert!(matches!(&fact.kind, FactKind::Merge { report, .. } if !report.failed), "{action}");
-        assert_eq!((fact.actor, fact.creates_record), (Actor::AutomergeBot, false));
+        assert_eq!((fact.actor, fact.creates_record()), (Actor::AutomergeBot, true));
         assert!(ignored("pull_request", &pull(action)).contains("other than Automerge Bot"), "{action}");
     }
     let dequeued = with(pull("dequeued"), &[("reason", json!("CI_FAILURE"))]);

@@ -66,8 +66,14 @@ fn new_record(pr: &PrId, first: Option<&Interval>, policy: &Policy) -> Option<Pu
         required_checks: Some(Vec::new()),
     };
     let what = FactKind::Opened(details);
-    let fact =
-        Fact { id: EventId::new("replay"), pr: pr.clone(), occurred_at: at, actor: Actor::GithubWebhook, kind: what };
+    let fact = Fact {
+        id: EventId::new("replay"),
+        pr: pr.clone(),
+        occurred_at: at,
+        actor: Actor::GithubWebhook,
+        kind: what,
+        described: None,
+    };
     decide(policy, None, &fact, at).record
 }
 

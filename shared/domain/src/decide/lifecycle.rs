@@ -7,7 +7,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::budget::RetryCounts;
 use crate::decide::{
-    Decision, DecisionBuilder, FactOutcome, HeadChange, RunChange, VulnerabilityChange, VulnerabilityUpdate, no_change,
+    Decision, DecisionBuilder, FactOutcome, HeadChange, RunChange, VulnerabilityChange, VulnerabilityUpdate,
+    decide_on_record, no_change,
 };
 use crate::event::{CloseReason, EventKind, EventPayload, Fact, FactKind, PullRequestDetails, ReplacementLink};
 use crate::id::Sha;
@@ -20,13 +21,24 @@ use crate::text;
 use crate::time::saturating_after;
 
 /// The first fact about a pull request. Each `pull_request` event has all details, so any of them can create the
-/// record, but only `opened` shows that no event was missed. Other facts are late, or about a pull request that Suture
-/// does not manage.
+/// record, but only `opened` shows that no event was missed. A close or a merge that overtakes `opened` creates a
+/// terminal record, so that the late `opened` changes nothing. Other facts are about a pull request that Suture does not
+/// manage.
 pub(super) fn first_seen(policy: &Policy, fact: &Fact, now: Timestamp) -> Decision {
+    const MISSED: Option<&str> = Some("first seen by an event other than `opened`");
+    let created = |builder: DecisionBuilder<'_>| {
+        let reason = format!("{} created", builder.record.id);
+        builder.finish(FactOutcome::Applied, reason)
+    };
     match &fact.kind {
-        FactKind::Opened(described) => create_record(policy, fact, described, now, None),
-        FactKind::Reopened(described) | FactKind::Edited(described) | FactKind::HeadMoved { described, .. } => {
-            create_record(policy, fact, described, now, Some("first seen by an event other than `opened`"))
+        FactKind::Opened(described) => created(create_record(policy, fact, described, now, None)),
+        FactKind::Edited(described) | FactKind::HeadMoved { described, .. } => {
+            created(create_record(policy, fact, described, now, MISSED))
+        }
+        FactKind::Reopened(described) => {
+            let mut builder = create_record(policy, fact, described, now, MISSED);
+            builder.record.reopened_at = Some(fact.occurred_at);
+            created(builder)
         }
         FactKind::Closed { .. }
         | FactKind::Merged { .. }
@@ -42,18 +54,21 @@ pub(super) fn first_seen(policy: &Policy, fact: &Fact, now: Timestamp) -> Decisi
         | FactKind::Linked(_)
         | FactKind::Diagnosed(_)
         | FactKind::Remedy { .. }
-        | FactKind::CommandRequested(_) => no_change(FactOutcome::Ignored, format!("{} has no record", fact.pr)),
+        | FactKind::CommandRequested(_) => match &fact.described {
+            Some(described) => decide_on_record(create_record(policy, fact, described, now, MISSED)),
+            None => no_change(FactOutcome::Ignored, format!("{} has no record", fact.pr)),
+        },
     }
 }
 
 /// `missed` says why events may have been missed before this one.
-fn create_record(
-    policy: &Policy,
-    fact: &Fact,
+fn create_record<'a>(
+    policy: &'a Policy,
+    fact: &'a Fact,
     described: &PullRequestDetails,
     now: Timestamp,
     missed: Option<&str>,
-) -> Decision {
+) -> DecisionBuilder<'a> {
     let at = fact.occurred_at.min(now);
     let record = PullRequest {
         id: fact.pr.clone(),
@@ -120,8 +135,7 @@ fn create_record(
         ..EventPayload::text(missed.unwrap_or_default())
     };
     builder.log(EventKind::PrOpened, None, payload);
-    let reason = format!("{} created", builder.record.id);
-    builder.finish(FactOutcome::Applied, reason)
+    builder
 }
 
 /// Logs that the health checks after the merge passed.
@@ -302,6 +316,7 @@ pub(super) fn closed(mut builder: DecisionBuilder<'_>, by: Option<&str>, why: Op
     let text = if substatus.is_some() { "" } else { "out of band: not closed by Suture" };
     let payload = EventPayload { by: by.map(str::to_owned), ..EventPayload::text(text) };
     let from = builder.record.state;
+    move_to_final_head(&mut builder);
     builder.log(EventKind::PrClosed, Some((from, State::Closed)), payload);
     enter_terminal(&mut builder, State::Closed, substatus, at);
     builder.finish(FactOutcome::Applied, format!("PR_CLOSED: {from} → CLOSED"))
@@ -314,10 +329,21 @@ pub(super) fn merged(mut builder: DecisionBuilder<'_>, by: Option<&str>, by_auto
     let text = if expected { String::new() } else { format!("out of band: merged from {from}") };
     let payload = EventPayload { by: by.map(str::to_owned), ..EventPayload::text(&text) };
     let at = builder.fact.occurred_at;
+    move_to_final_head(&mut builder);
     builder.log(kind, Some((from, State::Merged)), payload);
     end_run_by_merge(&mut builder, kind);
     enter_terminal(&mut builder, State::Merged, None, at);
     builder.finish(FactOutcome::Applied, format!("{kind}: {from} → MERGED"))
+}
+
+/// A close or a merge can overtake the push before it; its payload has the final head.
+fn move_to_final_head(builder: &mut DecisionBuilder<'_>) {
+    let (at, record) = (builder.fact.occurred_at, &mut builder.record);
+    let Some(described) = &builder.fact.described else { return };
+    if described.head != record.head_sha && at >= record.head_at {
+        builder.heads.push(HeadChange::Superseded(record.head_sha.clone()));
+        record.move_head(described.head.clone(), at);
+    }
 }
 
 /// Exactly one of the two is logged for a merge (R-STATE-7).

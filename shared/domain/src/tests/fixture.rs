@@ -182,6 +182,7 @@ impl PrScenario {
             occurred_at: at,
             actor: Actor::GithubWebhook,
             kind: what,
+            described: None,
         };
         self.apply_fact(&fact);
     }

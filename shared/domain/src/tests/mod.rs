@@ -4,6 +4,7 @@
 #![expect(clippy::wildcard_enum_match_arm, reason = "a test names what it is about, not everything it is not about")]
 
 mod check_run;
+mod first_seen;
 pub(crate) mod fixture;
 mod properties;
 mod remediation;
