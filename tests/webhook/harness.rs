@@ -332,7 +332,7 @@ pub(crate) fn comment(number: u64, body: &str, minute: i64) -> Delivery {
             "action": "created",
             "issue": {"number": number, "pull_request": {}},
             "comment": {
-                "node_id": "IC_1", "user": {"login": "jane"}, "body": body, "created_at": at(minute),
+                "node_id": format!("IC_{number}_{minute}"), "user": {"login": "jane"}, "body": body, "created_at": at(minute),
                 "author_association": "MEMBER", "performed_via_github_app": null
             },
             "repository": repository()

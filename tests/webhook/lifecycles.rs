@@ -399,6 +399,19 @@ async fn failed_check_after_policy_passed_is_an_anomaly() {
 }
 
 #[tokio::test]
+async fn comment_under_two_delivery_ids_is_one_command() {
+    let harness = Harness::new(CONFIG);
+    harness.expect(&pull(42, "opened", 'a', 0), "applied").await;
+    let by_app = comment(42, "/rebuild", 2);
+    let by_hook = Delivery { id: "another-hook".to_owned(), ..by_app.clone() };
+    harness.expect(&by_app, "command_queued").await;
+    harness.expect(&by_hook, "command_queued").await;
+    // Equal messages: the Car Bridge executes a command id once.
+    let sent = harness.sent();
+    assert_eq!((sent.len(), &sent[0]), (2, &sent[1]));
+}
+
+#[tokio::test]
 async fn commands_are_queued_with_any_line_ending() {
     let harness = Harness::new(CONFIG);
     harness.expect(&comment(42, "/rebuild", 1), "ignored").await;
@@ -407,7 +420,7 @@ async fn commands_are_queued_with_any_line_ending() {
     let response = harness.expect(&commands, "command_queued").await;
     assert_eq!(response.reason, "/hold, /rebuild");
     let ids: Vec<String> = harness.sent().into_iter().map(|message| message.id).collect();
-    assert_eq!(ids, ["cmd:comment-42-2#1", "cmd:comment-42-2#2"]);
+    assert_eq!(ids, ["cmd:IC_42_2#1", "cmd:IC_42_2#2"]);
     harness.expect(&comment(42, "/rebuild", 3).with("/action", json!("edited")), "ignored").await;
     harness.expect(&comment(42, "<!-- suture:status -->\n/rebuild", 4), "ignored").await;
     assert_eq!(harness.sent().len(), 2);

@@ -183,6 +183,7 @@ fn translate(ctx: &ParseContext<'_>, delivery: &GithubDelivery<'_>) -> Result<Pa
         "check_suite" => check_suite::read(ctx, &parse(delivery.body)?),
         "status" => status::read(ctx, &parse(delivery.body)?),
         "pull_request_review" => pull_request_review::read(ctx, &parse(delivery.body)?),
+        "pull_request_review_comment" => issue_comment::read_review_comment(ctx, &parse(delivery.body)?),
         "issue_comment" => issue_comment::read(ctx, &parse(delivery.body)?),
         "push" => push::read(ctx, &parse(delivery.body)?),
         "merge_group" => Err(merge_group::read(&parse(delivery.body)?)),

@@ -138,6 +138,7 @@ payloads! {
         repository: LenientObject<Repository<'a>>,
     }
     Review {
+        id: Lenient<u64>,
         node_id: Text<'a>,
         user: LenientObject<User<'a>>,
         body: Text<'a>,
@@ -154,6 +155,7 @@ payloads! {
         repository: LenientObject<Repository<'a>>,
     }
     Comment {
+        id: Lenient<u64>,
         node_id: Text<'a>,
         user: LenientObject<User<'a>>,
         body: Text<'a>,
@@ -166,6 +168,13 @@ payloads! {
         action: Text<'a>,
         issue: LenientObject<Issue>,
         comment: LenientObject<Comment<'a>>,
+        repository: LenientObject<Repository<'a>>,
+    }
+    /// `pull_request_review_comment`.
+    ReviewCommentEvent {
+        action: Text<'a>,
+        comment: LenientObject<Comment<'a>>,
+        pull_request: LenientObject<PullRequest<'a>>,
         repository: LenientObject<Repository<'a>>,
     }
     /// `push`.

@@ -26,6 +26,8 @@ pub(super) fn read(ctx: &ParseContext<'_>, event: &ReviewEvent<'_>) -> Result<Pa
     let commands = match (action, submitted_at) {
         ("submitted", Some(at)) => {
             let post = PostedText {
+                kind: "review",
+                id: review.id.0,
                 pr: PrId::new(repo.clone(), number),
                 by: review.user.login(),
                 association: review.author_association.text(),

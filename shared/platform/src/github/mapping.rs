@@ -3,11 +3,24 @@
 
 use domain::policy::Policy;
 use domain::signals::{CheckFailure, CheckKind, CheckReport, CheckVerdict, PolicyReport, PolicyVerdict, RenewalMark};
+use domain::text::check_run::CHECK_RUN_NAME;
 use domain::transient::{FailureClass, FailureSignals, classify};
 use jiff::Timestamp;
 
+use super::checks::pr_of_check_run;
+
 /// Prefix of the labels with which users control Suture.
 const LABEL_PREFIX: &str = "suture/";
+
+/// Only this much of a description is searched for the vulnerability id.
+const BODY_BYTES: usize = 16 * 1024;
+
+/// Whether a check run is Suture's own, which is never a signal: it has Suture's name or external id, and it is Suture's App that created
+/// it, or the payload names none. Any App can copy a name or an external id, so they alone hide nothing.
+pub fn is_own_check_run(own_app: Option<u64>, app: Option<u64>, name: &str, external_id: &str) -> bool {
+    let looks_own = name == CHECK_RUN_NAME || pr_of_check_run(external_id).is_some();
+    looks_own && (app.is_none() || app == own_app)
+}
 
 /// The verdict of a check run; `None` for unknown values. `completed` without a conclusion still counts as running.
 pub fn run_verdict(status: &str, conclusion: &str) -> Option<CheckVerdict> {
@@ -111,6 +124,18 @@ mod tests {
     use domain::state::Substatus;
 
     use super::*;
+
+    #[test]
+    fn own_check_run_is_recognised_by_app_and_name_or_external_id() {
+        let own = |app, name, external_id| is_own_check_run(Some(77), app, name, external_id);
+        for app in [Some(77), None] {
+            assert!(own(app, "suture", "") && own(app, "renamed", "suture:acme/shop#42"), "{app:?}");
+            assert!(!own(app, "build", "") && !own(app, "build", "job/x#12"), "{app:?}");
+        }
+        // Another App copied both.
+        assert!(!own(Some(3), "suture", "suture:acme/shop#42"));
+        assert!(!is_own_check_run(None, Some(3), "suture", "suture:acme/shop#42"));
+    }
 
     #[test]
     fn run_and_status_states_map_to_verdicts() {

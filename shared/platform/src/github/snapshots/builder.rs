@@ -201,8 +201,7 @@ impl SnapshotBuilder {
         let mut signals = Signals::default();
         for context in &self.contexts {
             match context {
-                // Suture's own check run.
-                RollupContext::CheckRun(run) if run.app().is_some() && run.app() == own_app => {}
+                RollupContext::CheckRun(run) if mapping::is_own_check_run(own_app, run.app(), &run.name, "") => {}
                 RollupContext::CheckRun(run) => note_run(&mut signals, policy, run, self.read_at)?,
                 RollupContext::StatusContext(status) => note_status(&mut signals, policy, status)?,
             }
