@@ -70,6 +70,7 @@ pub fn fact(pr: &PrId, id: impl Into<String>, at: Timestamp, what: FactKind) -> 
 pub fn opened(pr: &PrId, id: impl Into<String>, at: Timestamp) -> Fact {
     let described = PullRequestDetails {
         node_id: Some(format!("PR_kwDOJ8x2Pc5{:08}", pr.number)),
+        html_url: None,
         branch: "codegenie/fix".to_owned(),
         base_branch: "main".to_owned(),
         head: sha('a'),

@@ -58,6 +58,7 @@ fn check(n: usize, verdict: CheckVerdict, minute: i64) -> FactKind {
 fn record(policy: &Policy) -> PullRequest {
     let described = PullRequestDetails {
         node_id: Some("PR_kwDOABCDEF".to_owned()),
+        html_url: None,
         branch: "codegenie/fix".to_owned(),
         base_branch: "main".to_owned(),
         head: head(),

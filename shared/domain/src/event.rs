@@ -120,6 +120,9 @@ pub enum FactKind {
 pub struct PullRequestDetails {
     /// GitHub's node id, for GraphQL.
     pub node_id: Option<String>,
+    /// Its page on GitHub.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub html_url: Option<String>,
     pub branch: String,
     pub base_branch: String,
     pub head: Sha,

@@ -65,6 +65,7 @@ payloads! {
     PullRequest {
         number: Lenient<u64>,
         node_id: Text<'a>,
+        html_url: Text<'a>,
         state: Text<'a>,
         title: Text<'a>,
         body: Text<'a>,

@@ -148,6 +148,7 @@ pub(super) fn describe(policy: &Policy, pull: &PullRequest<'_>) -> Result<PullRe
     let body = &body[..body.floor_char_boundary(BODY_BYTES)];
     Ok(PullRequestDetails {
         node_id: pull.node_id.0.as_deref().map(str::to_owned),
+        html_url: mapping::page_url(pull.html_url.text()),
         branch: branch.to_owned(),
         base_branch: base_branch.to_owned(),
         head: head.sha.sha().ok_or_else(|| ParseRejection::missing("pull_request.head.sha"))?,

@@ -55,6 +55,7 @@ fn new_record(pr: &PrId, first: Option<&Interval>, policy: &Policy) -> Option<Pu
     let at = first?.since;
     let details = PullRequestDetails {
         node_id: None,
+        html_url: None,
         branch: String::new(),
         base_branch: "its base".to_owned(),
         head: "0000000000000000000000000000000000000000".parse::<Sha>().ok()?,

@@ -73,6 +73,7 @@ fn create_record<'a>(
     let record = PullRequest {
         id: fact.pr.clone(),
         node_id: described.node_id.clone(),
+        html_url: described.html_url.clone(),
         branch: described.branch.clone(),
         base_branch: described.base_branch.clone(),
         vulnerability_id: described.vulnerability_id.clone(),
@@ -194,6 +195,7 @@ pub(super) fn apply_details(
     }
     record.branch.clone_from(&described.branch);
     record.node_id = described.node_id.clone().or_else(|| record.node_id.take());
+    record.html_url = described.html_url.clone().or_else(|| record.html_url.take());
     record.size = described.size.or(record.size);
     if !was_actionable && record.is_actionable() && record.verify_reason.is_none() {
         // After a hold or a draft, the bots get the full threshold before the pull request counts as stale.

@@ -356,7 +356,7 @@ fn ended(
         builder.record.request_verification(format!("{} {}", active.strategy, truncate(why, 100)), builder.now);
     } else if end == RunEnd::Failed && active.strategy == Strategy::CloseAndReopen {
         // The pull request is closed and has no replacement, so a person has to take care of the vulnerability.
-        builder.add_effect(EffectKind::Notice(text::missing_replacement(&builder.record, why)));
+        builder.add_effect(EffectKind::Notice(text::missing_replacement(&builder.record, why, builder.policy)));
     }
     builder.finish(FactOutcome::Applied, format!("{} {why}", active.strategy))
 }

@@ -49,6 +49,7 @@ struct InventoryRepository {
 struct InventoryPull {
     id: String,
     number: u64,
+    url: Option<String>,
     title: String,
     body: String,
     is_draft: bool,
@@ -100,6 +101,7 @@ fn list(repo: &RepoName, pull: &InventoryPull, policy: &Policy) -> Option<OpenPu
         updated_at: pull.updated_at,
         described: PullRequestDetails {
             node_id: Some(pull.id.clone()),
+            html_url: pull.url.as_deref().and_then(mapping::page_url),
             branch: pull.head_ref_name.clone(),
             base_branch: pull.base_ref_name.clone(),
             head: pull.head_ref_oid.parse().ok()?,

@@ -109,6 +109,17 @@ pub fn labels<'a>(policy: &Policy, all: impl IntoIterator<Item = &'a str>) -> Ve
     labels
 }
 
+/// The vulnerability that a pull request fixes.
+pub fn vulnerability_id(policy: &Policy, title: &str, branch: &str, body: &str) -> Option<String> {
+    policy.managed.vulnerability_id(&[title, branch, &body[..body.floor_char_boundary(BODY_BYTES)]])
+}
+
+/// The address of a page; `None` if it is no web address, because it becomes a link.
+pub fn page_url(url: &str) -> Option<String> {
+    let is_web = ["https://", "http://"].iter().any(|scheme| url.starts_with(scheme));
+    is_web.then(|| url.to_owned())
+}
+
 /// The first non-empty line.
 fn first_line(text: &str) -> String {
     text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default().to_owned()
@@ -218,6 +229,22 @@ mod tests {
         let green =
             check(&Policy::default(), &CheckReportSource { verdict: CheckVerdict::Passed, ..reported("x", "success") });
         assert_eq!(green.failure, None);
+    }
+
+    #[test]
+    fn vulnerability_id_is_searched_in_the_first_16_kib_of_the_body() {
+        let id = |body: &str| vulnerability_id(&Policy::default(), "Fix", "fix", body);
+        assert_eq!(id(&format!("{}\nCVE-2026-1234", "x".repeat(16_000))).as_deref(), Some("CVE-2026-1234"));
+        assert_eq!(id(&format!("{}\nCVE-2026-1234", "é".repeat(8_192))), None);
+    }
+
+    #[test]
+    fn only_web_addresses_become_links() {
+        let page = "https://ghe.example.org/acme/shop/pull/42";
+        assert_eq!(page_url(page).as_deref(), Some(page));
+        for other in ["", "javascript:alert(1)", "ftp://x", "/acme/shop/pull/42"] {
+            assert_eq!(page_url(other), None, "{other}");
+        }
     }
 
     #[test]

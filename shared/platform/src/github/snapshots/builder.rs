@@ -160,6 +160,7 @@ impl SnapshotBuilder {
         let labels = pull.labels.iter().flat_map(List::iter).map(|label| label.name.as_str());
         PullRequestDetails {
             node_id: Some(pull.id.clone()),
+            html_url: pull.url.as_deref().and_then(mapping::page_url),
             branch: pull.head_ref_name.clone(),
             base_branch: pull.base_ref_name.clone(),
             head,
