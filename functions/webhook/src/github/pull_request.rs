@@ -8,10 +8,7 @@ use jiff::Timestamp;
 use super::payload::{PullRequest, PullRequestEvent};
 use platform::github::mapping;
 
-use super::{ParseContext, ParseRejection, ParsedWebhook, PrSelector, WebhookFact};
-
-/// Only this much of the description is searched for the vulnerability id.
-const BODY_BYTES: usize = 16 * 1024;
+use super::{ParseContext, ParseRejection, ParsedWebhook, PrSelector, WebhookFact, details_of};
 
 pub(super) fn read(ctx: &ParseContext<'_>, event: &PullRequestEvent<'_>) -> Result<ParsedWebhook, ParseRejection> {
     let action = event.action.text();
@@ -144,8 +141,6 @@ pub(super) fn describe(policy: &Policy, pull: &PullRequest<'_>) -> Result<PullRe
     if base_branch.is_empty() {
         return Err(ParseRejection::missing("pull_request.base.ref"));
     }
-    let body = pull.body.text();
-    let body = &body[..body.floor_char_boundary(BODY_BYTES)];
     Ok(PullRequestDetails {
         node_id: pull.node_id.0.as_deref().map(str::to_owned),
         html_url: mapping::page_url(pull.html_url.text()),
@@ -154,7 +149,7 @@ pub(super) fn describe(policy: &Policy, pull: &PullRequest<'_>) -> Result<PullRe
         head: head.sha.sha().ok_or_else(|| ParseRejection::missing("pull_request.head.sha"))?,
         labels: mapping::labels(policy, pull.labels.0.iter().map(|label| label.name.text())),
         draft: pull.draft.0.unwrap_or(false),
-        vulnerability_id: policy.managed.vulnerability_id(&[pull.title.text(), branch, body]),
+        vulnerability_id: mapping::vulnerability_id(policy, pull.title.text(), branch, pull.body.text()),
         created_at: pull.created_at.needed("pull_request.created_at")?,
         size: pull.additions.0.zip(pull.deletions.0).map(|(added, deleted)| added.saturating_add(deleted)),
         required_checks: None,

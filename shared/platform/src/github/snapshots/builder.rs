@@ -16,9 +16,6 @@ use super::raw::{
 };
 use crate::github::mapping;
 
-/// Only this much of the description is searched for the vulnerability id.
-const BODY_BYTES: usize = 16 * 1024;
-
 /// A pull request while it is being read.
 #[derive(Debug)]
 pub(super) struct SnapshotBuilder {
@@ -166,7 +163,7 @@ impl SnapshotBuilder {
             head,
             labels: mapping::labels(policy, labels),
             draft: pull.is_draft,
-            vulnerability_id: policy.managed.vulnerability_id(&[&pull.title, &pull.head_ref_name, top_of(&pull.body)]),
+            vulnerability_id: mapping::vulnerability_id(policy, &pull.title, &pull.head_ref_name, &pull.body),
             created_at: pull.created_at,
             size: Some(pull.additions.saturating_add(pull.deletions)),
             required_checks,
@@ -339,11 +336,6 @@ fn note_policy(
     };
     signals.note_policy(&mapping::policy_report(verdict, at, text));
     Ok(())
-}
-
-/// The part of a description that is searched, the same as for webhooks.
-pub(in crate::github) fn top_of(body: &str) -> &str {
-    &body[..body.floor_char_boundary(BODY_BYTES)]
 }
 
 pub(super) fn partial(why: String) -> SnapshotError {
