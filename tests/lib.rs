@@ -55,7 +55,14 @@ pub fn acting() -> Policies {
 /// A webhook fact with this event id.
 #[must_use]
 pub fn fact(pr: &PrId, id: impl Into<String>, at: Timestamp, what: FactKind) -> Fact {
-    Fact { id: EventId::new(id), pr: pr.clone(), occurred_at: at, actor: Actor::GithubWebhook, kind: what }
+    Fact {
+        id: EventId::new(id),
+        pr: pr.clone(),
+        occurred_at: at,
+        actor: Actor::GithubWebhook,
+        kind: what,
+        described: None,
+    }
 }
 
 /// The fact that opens the pull request with head `a`.
@@ -63,6 +70,7 @@ pub fn fact(pr: &PrId, id: impl Into<String>, at: Timestamp, what: FactKind) -> 
 pub fn opened(pr: &PrId, id: impl Into<String>, at: Timestamp) -> Fact {
     let described = PullRequestDetails {
         node_id: Some(format!("PR_kwDOJ8x2Pc5{:08}", pr.number)),
+        html_url: None,
         branch: "codegenie/fix".to_owned(),
         base_branch: "main".to_owned(),
         head: sha('a'),

@@ -32,6 +32,23 @@ async fn complete_remedy<S: Store + 'static>(harness: &Harness<S>) {
     engine.apply(&passed, minute(45)).await.unwrap();
 }
 
+#[tokio::test]
+async fn links_are_those_that_github_named() {
+    let harness = Harness::new();
+    seed_records(&harness).await;
+    let page = "https://ghe.example.org/acme/shop/pull/1";
+    let mut edited = opened(&pr(1), "d77", minute(15));
+    if let FactKind::Opened(described) = edited.kind.clone() {
+        let (html_url, draft) = (Some(page.to_owned()), true);
+        edited.kind = FactKind::Edited(domain::event::PullRequestDetails { html_url, draft, ..described });
+    }
+    harness.apply_fact(&edited).await;
+    assert_eq!(harness.get(Caller::Viewer, "/api/pr/shop/1/status").await.json()["url"], page);
+    let listed = harness.get(Caller::Viewer, "/api/prs?repo=shop").await.json();
+    let urls: Vec<&Value> = listed["prs"].as_array().unwrap().iter().map(|item| &item["url"]).collect();
+    assert!(urls.contains(&&json!(page)), "{urls:?}");
+}
+
 /// The vulnerability that is read together with the record is the one that the record names, also after a change.
 #[tokio::test]
 async fn repeated_status_query_costs_less_and_returns_the_same() {

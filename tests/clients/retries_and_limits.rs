@@ -1,11 +1,13 @@
 //! How the client sends requests: authentication, retries, rate limits and timeouts.
 
+use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use domain::backoff::AttemptFailure;
+use domain::policy::Policy;
 use http::Response;
 use jiff::SignedDuration;
 use platform::clock::SystemClock;
@@ -13,6 +15,7 @@ use platform::github::{Credentials, GitHub, GitHubSettings, RateLimit, Reaction}
 use platform::transport::{ApiError, Transport};
 use tests::{pr, start};
 use tokio::io::AsyncReadExt;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::{app, response, scripted_github, token};
 
@@ -349,4 +352,54 @@ async fn socket_errors_distinguish_unsent_from_timed_out() {
     let _ = silent.await;
     let error = https_client(port).close(&pr(1)).await.unwrap_err();
     assert!(error.is_transient() && !error.may_have_happened(), "connection refused: {error}");
+}
+
+/// The log of this thread.
+#[derive(Clone, Default)]
+struct CapturedLog(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for CapturedLog {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl CapturedLog {
+    fn take(&self) -> String {
+        String::from_utf8(std::mem::take(&mut self.0.lock().unwrap())).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn list_that_ends_at_the_page_limit_is_logged() {
+    let log = CapturedLog::default();
+    let written = log.clone();
+    let _guard = tracing_subscriber::fmt().with_writer(move || written.clone()).set_default();
+
+    let endless = scripted_github(&token(), |_| {
+        let link = "<https://api.github.com/repositories/1/issues?page=2>; rel=\"next\"";
+        Ok(Response::builder().status(200).header("link", link).body(Bytes::from_static(b"[]")).unwrap())
+    });
+    let repo = &pr(1).repo;
+    assert_eq!(endless.github.issues_labelled(repo, "x", false).await.unwrap(), []);
+    assert_eq!(endless.transport.count(), 50);
+    let line = log.take();
+    assert!(line.contains("list has more pages than are read") && line.contains("pages=50"), "{line}");
+
+    let page =
+        r#"{"data":{"repository":{"pullRequests":{"pageInfo":{"hasNextPage":true,"endCursor":"x"},"nodes":[]}}}}"#;
+    let endless = scripted_github(&token(), move |_| Ok(response(200, page)));
+    assert_eq!(endless.github.open_pulls(repo, &Policy::default()).await.unwrap(), []);
+    assert_eq!(endless.transport.count(), 50);
+    let line = log.take();
+    assert!(line.contains("more open pull requests than are listed") && line.contains(repo.as_str()), "{line}");
+
+    let short = scripted_github(&token(), |_| Ok(response(200, "[]")));
+    short.github.issues_labelled(repo, "x", false).await.unwrap();
+    assert_eq!(log.take(), "");
 }

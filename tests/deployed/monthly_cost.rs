@@ -25,7 +25,8 @@ async fn cost_model_states_units_of_a_typical_pull_request() {
             occurred_at: fact.occurred_at,
             actor: fact.actor,
             kind: fact.kind.clone(),
-            creates_record: matches!(fact.kind, FactKind::Opened(_)),
+            managed: matches!(fact.kind, FactKind::Opened(_)),
+            described: None,
         };
         let webhook = ParsedWebhook { repo: fact.pr.repo.clone(), fact: Some(webhook_fact), commands: Vec::new() };
         ingester.ingest(&webhook, minute(60)).await.unwrap();

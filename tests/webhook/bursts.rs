@@ -9,7 +9,9 @@ use platform::publish::{Destination, OutboundMessage};
 use platform::store::{Store as _, StoreError};
 use serde_json::json;
 
-use crate::harness::{Harness, JENKINS, comment, pull, push, run, status};
+use crate::harness::{
+    Delivery, Harness, JENKINS, POLICY, approval, closed, comment, merged, pull, push, run, status, suite,
+};
 
 const LIMITED: &str = "mode = 'act'\nchecks.required = ['build']\nlimits.webhooks_per_minute_per_repo = 5";
 
@@ -137,16 +139,178 @@ async fn fact_stays_within_its_request_budget() {
         harness.expect(delivery, "applied").await;
         harness.store().usage().usage().requests - before
     };
-    // The throttle counter costs one request each. An opening also looks for the pull request it replaces, and the
-    // first of a repository registers the repository.
-    assert_eq!(cost(&pull(42, "opened", 'a', 0)).await, 4);
+    // The throttle counter costs one request each. An opening also looks for the pull request it replaces and for
+    // early reports on its head, and the first of a repository registers the repository.
+    assert_eq!(cost(&pull(42, "opened", 'a', 0)).await, 5);
     // The second opening reads the first pull request, which has the same vulnerability; the repository is registered
     // already.
-    assert_eq!(cost(&pull(43, "opened", 'b', 0)).await, 4);
+    assert_eq!(cost(&pull(43, "opened", 'b', 0)).await, 5);
     assert_eq!(cost(&run('a', "build", None, &[42], 1)).await, 3);
     assert_eq!(cost(&status('a', JENKINS, "pending", "", 1)).await, 4);
-    let before = harness.store().usage().usage().requests;
+    let before = harness.store().usage().usage();
     harness.expect(&run('f', "build", None, &[7], 1), "ignored").await;
     harness.expect(&status('f', JENKINS, "pending", "", 1), "ignored").await;
-    assert_eq!(harness.store().usage().usage().requests - before, 2);
+    let after = harness.store().usage().usage();
+    // Unmanaged: one read for the pull request, and one for an announcement of the commit.
+    assert_eq!((after.requests - before.requests, after.items_written - before.items_written), (4, 0));
+}
+
+/// A pull request of the storm: its deliveries in order, and how it ends.
+struct StormLife {
+    number: u64,
+    deliveries: Vec<Delivery>,
+    end: State,
+    /// The final head.
+    head: String,
+}
+
+fn storm_sha(number: u64, version: u64) -> String {
+    format!("{:040x}", number * 16 + version)
+}
+
+/// A `check_run` or `check_suite` delivery about one pull request, listed as GitHub lists it.
+fn of_branch(delivery: Delivery, event: &str, id: String, head: &str, branch: &str) -> Delivery {
+    let listed = json!({"ref": branch, "sha": head, "repo": {"id": 5}});
+    let mut delivery = Delivery { id, ..delivery }.with(&format!("/{event}/head_sha"), json!(head));
+    delivery.payload[event]["pull_requests"][0]["head"] = listed;
+    delivery
+}
+
+/// Opened; every fifth gets another push; checked, passed by Policy Bot, approved. A third is merged, a third closed.
+fn storm_life(number: u64, branch: &str) -> StormLife {
+    let (first, pushed) = (storm_sha(number, 1), number.is_multiple_of(5));
+    let head = if pushed { storm_sha(number, 2) } else { first.clone() };
+    let branch = format!("{branch}{number}");
+    let id = |what: &str| format!("{what}-{number}");
+    let of_pull = |delivery: Delivery, what: &str, head: &str| {
+        Delivery { id: id(what), ..delivery }
+            .with("/pull_request/head/sha", json!(head))
+            .with("/pull_request/head/ref", json!(branch))
+            .with("/pull_request/title", json!(format!("Fix VULN-{number}")))
+    };
+    let mut deliveries = vec![of_pull(pull(number, "opened", 'a', 0), "opened", &first)];
+    if pushed {
+        let push = of_pull(pull(number, "synchronize", 'a', 1), "pushed", &head);
+        deliveries.push(push.with("/before", json!(first)));
+    }
+    let requested = suite('a', "requested", &[number], 2);
+    deliveries.push(of_branch(requested, "check_suite", id("requested"), &head, &branch));
+    for (what, conclusion, minute) in [("running", None, 2), ("green", Some("success"), 5)] {
+        let run = run('a', "build", conclusion, &[number], minute);
+        deliveries.push(of_branch(run, "check_run", id(what), &head, &branch));
+    }
+    let tip = json!([{"name": "main", "commit": {"sha": "f".repeat(40)}}, {"name": branch, "commit": {"sha": head}}]);
+    let policy = status('a', POLICY, "success", "", 6).with("/sha", json!(head)).with("/branches", tip);
+    deliveries.push(Delivery { id: id("policy"), ..policy });
+    let reviewed = of_pull(pull(number, "opened", 'a', 7), "reviewed", &head).payload["pull_request"].clone();
+    let approval = Delivery { id: id("approval"), ..approval(number, 'a', 7) };
+    deliveries.push(approval.with("/review/commit_id", json!(head)).with("/pull_request", reviewed));
+    let end = match number % 3 {
+        0 => {
+            deliveries.push(of_pull(merged(number, 8), "merged", &head));
+            State::Merged
+        }
+        1 => {
+            deliveries.push(of_pull(closed(number, 8), "closed", &head));
+            State::Closed
+        }
+        _ => State::Approved,
+    };
+    StormLife { number, deliveries, end, head }
+}
+
+/// A permutation that depends on the seed.
+fn shuffle<T>(entries: &mut [T], mut seed: u64) {
+    for at in (1..entries.len()).rev() {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        entries.swap(at, usize::try_from(seed >> 33).unwrap() % (at + 1));
+    }
+}
+
+const STORM: &str = "mode = 'act'\nchecks.required = ['build']\nlimits.webhooks_per_minute_per_repo = 30\n";
+
+/// Delivers the storm within one minute, in order or shuffled by the seed, drains the queue in any order, and compares.
+async fn storm(config: &str, branch: &str, seed: Option<u64>) {
+    let harness = Harness::new(config);
+    let lives: Vec<StormLife> = (1..=60).map(|number| storm_life(number, branch)).collect();
+    let rounds = lives.iter().map(|life| life.deliveries.len()).max().unwrap();
+    // All openings first, then all second facts, and so on.
+    let mut deliveries: Vec<&Delivery> =
+        (0..rounds).flat_map(|n| lives.iter().filter_map(move |life| life.deliveries.get(n))).collect();
+    if let Some(seed) = seed {
+        shuffle(&mut deliveries, seed);
+    }
+    for delivery in deliveries {
+        let response = harness.deliver(delivery).await;
+        assert_eq!(response.code, 200, "{}: {response:?}", delivery.id);
+    }
+    let mut waiting = deferred_facts(&harness.sent());
+    assert!(waiting.len() > 30, "the limit defers most facts");
+    shuffle(&mut waiting, seed.unwrap_or(7));
+    for (fact, _) in &waiting {
+        harness.apply_deferred(fact).await;
+    }
+    for life in lives {
+        let record = harness.record(life.number).await;
+        let (state, head) = (record.state, record.head_sha.as_str());
+        assert_eq!((state, head), (life.end, life.head.as_str()), "#{} with seed {seed:?}", life.number);
+    }
+}
+
+#[tokio::test]
+async fn storm_of_openings_loses_no_later_fact() {
+    storm(STORM, "codegenie/fix-", None).await;
+}
+
+#[tokio::test]
+async fn shuffled_storm_loses_no_fact() {
+    for seed in 0..20 {
+        storm(STORM, "codegenie/fix-", Some(seed)).await;
+    }
+}
+
+/// Only the author shows that these are managed, so reports on a commit depend on the announcement by a deferred event.
+#[tokio::test]
+async fn storm_of_pull_requests_managed_by_author_loses_no_later_fact() {
+    storm(&format!("{STORM}managed.branch_prefixes = []"), "fix-", None).await;
+}
+
+#[tokio::test]
+async fn reports_on_unmanaged_commits_are_neither_stored_nor_queued() {
+    let harness = Harness::new(LIMITED);
+    harness.expect(&pull(1, "opened", 'a', 0), "applied").await;
+    let before = harness.store().usage().usage().items_written;
+    for number in 2..40 {
+        let (head, branch) = (storm_sha(number, 1), format!("feature/{number}"));
+        let check = run('f', "build", None, &[number], 1);
+        let check = of_branch(check, "check_run", format!("run-{number}"), &head, &branch);
+        harness.expect(&check, "ignored").await;
+        // A managed branch name proves nothing in a fork, or if the commit is not its tip.
+        let fork = Delivery { id: format!("fork-{number}"), ..check };
+        let fork = fork
+            .with("/check_run/pull_requests/0/head/ref", json!("codegenie/fix"))
+            .with("/check_run/pull_requests/0/head/repo/id", json!(6));
+        harness.expect(&fork, "ignored").await;
+        let tip = json!([{"name": "codegenie/fix", "commit": {"sha": "e".repeat(40)}}]);
+        let status = status('f', JENKINS, "pending", "", 1).with("/sha", json!(head)).with("/branches", tip);
+        harness.expect(&status, "ignored").await;
+        let review = Delivery { id: format!("review-{number}"), ..approval(number, 'f', 1) };
+        harness.expect(&review, "ignored").await;
+    }
+    assert_eq!(harness.store().usage().usage().items_written - before, 0);
+    assert_eq!(deferred_facts(&harness.sent()), []);
+}
+
+#[tokio::test]
+async fn report_on_a_new_head_is_kept_until_its_push_is_applied() {
+    let harness = Harness::new(crate::harness::CONFIG);
+    harness.expect(&pull(42, "opened", 'a', 0), "applied").await;
+    let tip = json!([{"name": "codegenie/fix", "commit": {"sha": "b".repeat(40)}}]);
+    let green = status('b', JENKINS, "success", "", 3).with("/branches", tip);
+    let response = harness.expect(&green, "throttled_delayed").await;
+    assert!(response.reason.contains("kept until"), "{response:?}");
+    harness.expect(&pull(42, "synchronize", 'b', 1), "applied").await;
+    assert_eq!(harness.record(42).await.state, State::ChecksPassed);
+    // The same delivery again changes nothing.
+    harness.expect(&green, "duplicate_ignored").await;
 }

@@ -75,8 +75,16 @@ async fn github_examples_return_the_reviewed_responses() {
 /// Removed or mistyped fields never cause a 5xx.
 #[tokio::test]
 async fn broken_examples_never_return_5xx() {
-    let handled_events =
-        ["pull_request", "check_run", "check_suite", "status", "pull_request_review", "issue_comment", "push"];
+    let handled_events = [
+        "pull_request",
+        "check_run",
+        "check_suite",
+        "status",
+        "pull_request_review",
+        "pull_request_review_comment",
+        "issue_comment",
+        "push",
+    ];
     // One example per action is enough: actions share a parser.
     let actions = ["opened", "synchronize", "closed", "created", "completed", "requested", "submitted", ""];
     for event in examples() {

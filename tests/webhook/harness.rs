@@ -10,6 +10,8 @@ use domain::policy::Policies;
 use domain::pull_request::PullRequest;
 use http::{Method, Request};
 use jiff::{SignedDuration, Timestamp};
+use platform::engine::ingest::apply_fact;
+use platform::engine::repo_registry::RepoRegistry;
 use platform::publish::OutboundMessage;
 use platform::store::queries;
 use platform::telemetry::MetricLog;
@@ -179,6 +181,11 @@ impl Harness {
         self.webhook.engine().apply(fact, self.now).await.unwrap();
     }
 
+    /// Applies a fact from the queue, as the Car Bridge does.
+    pub(crate) async fn apply_deferred(&self, fact: &Fact) {
+        apply_fact(self.webhook.engine(), &RepoRegistry::default(), None, fact, self.now).await.unwrap();
+    }
+
     pub(crate) async fn claim(&self, pr: &PrId, run: &str) {
         let fact = tests::claim(self.webhook.engine(), pr, run, self.now).await;
         self.apply(&fact).await;
@@ -258,7 +265,7 @@ pub(crate) fn status(head: char, context: &str, state: &str, description: &str, 
         id: format!("status-{head}-{}-{state}-{minute}", context.replace(['/', ' ', ':'], "-")),
         payload: json!({
             "sha": head.to_string().repeat(40), "context": context, "state": state, "description": description,
-            "created_at": at(minute), "updated_at": at(minute), "repository": repository()
+            "created_at": at(minute), "updated_at": at(minute), "branches": [], "repository": repository()
         }),
     }
 }
@@ -325,7 +332,7 @@ pub(crate) fn comment(number: u64, body: &str, minute: i64) -> Delivery {
             "action": "created",
             "issue": {"number": number, "pull_request": {}},
             "comment": {
-                "node_id": "IC_1", "user": {"login": "jane"}, "body": body, "created_at": at(minute),
+                "node_id": format!("IC_{number}_{minute}"), "user": {"login": "jane"}, "body": body, "created_at": at(minute),
                 "author_association": "MEMBER", "performed_via_github_app": null
             },
             "repository": repository()

@@ -106,7 +106,7 @@ impl Rng {
 }
 
 #[tokio::test]
-async fn shuffled_duplicate_deliveries_merge_or_become_due() {
+async fn shuffled_duplicate_deliveries_end_merged() {
     for seed in 0..300 {
         let mut rng = Rng(seed);
         let mut path: Vec<Delivery> =
@@ -116,12 +116,7 @@ async fn shuffled_duplicate_deliveries_merge_or_become_due() {
         for delivery in &path {
             assert_eq!(harness.deliver(delivery).await.code, 200);
         }
-        let record = harness.record(42).await;
-        let opened = path.iter().position(|delivery| delivery.id == "pull-42-opened-a-0").unwrap();
-        let last_end = path.iter().rposition(|delivery| delivery.id == "pull-42-closed-a-15").unwrap();
-        // A merge that precedes the opening is unknown, so the record becomes due and a sweep reads GitHub.
-        let expected = if opened < last_end { record.state == State::Merged } else { record.due_at.is_some() };
-        assert!(expected, "seed {seed}: {} due {:?}", record.state, record.due_at);
+        assert_eq!(harness.record(42).await.state, State::Merged, "seed {seed}");
         let events = harness.events(42).await;
         let mut firsts: Vec<&str> = events.iter().filter(|e| e.hop == 0).map(|e| e.id.as_str()).collect();
         let count = firsts.len();
@@ -404,6 +399,19 @@ async fn failed_check_after_policy_passed_is_an_anomaly() {
 }
 
 #[tokio::test]
+async fn comment_under_two_delivery_ids_is_one_command() {
+    let harness = Harness::new(CONFIG);
+    harness.expect(&pull(42, "opened", 'a', 0), "applied").await;
+    let by_app = comment(42, "/rebuild", 2);
+    let by_hook = Delivery { id: "another-hook".to_owned(), ..by_app.clone() };
+    harness.expect(&by_app, "command_queued").await;
+    harness.expect(&by_hook, "command_queued").await;
+    // Equal messages: the Car Bridge executes a command id once.
+    let sent = harness.sent();
+    assert_eq!((sent.len(), &sent[0]), (2, &sent[1]));
+}
+
+#[tokio::test]
 async fn commands_are_queued_with_any_line_ending() {
     let harness = Harness::new(CONFIG);
     harness.expect(&comment(42, "/rebuild", 1), "ignored").await;
@@ -412,11 +420,47 @@ async fn commands_are_queued_with_any_line_ending() {
     let response = harness.expect(&commands, "command_queued").await;
     assert_eq!(response.reason, "/hold, /rebuild");
     let ids: Vec<String> = harness.sent().into_iter().map(|message| message.id).collect();
-    assert_eq!(ids, ["cmd:comment-42-2#1", "cmd:comment-42-2#2"]);
+    assert_eq!(ids, ["cmd:IC_42_2#1", "cmd:IC_42_2#2"]);
     harness.expect(&comment(42, "/rebuild", 3).with("/action", json!("edited")), "ignored").await;
     harness.expect(&comment(42, "<!-- suture:status -->\n/rebuild", 4), "ignored").await;
     assert_eq!(harness.sent().len(), 2);
     // A redelivery queues the same message ids, so the Car Bridge deduplicates them.
     harness.expect(&commands, "command_queued").await;
     assert_eq!(harness.sent()[2..], harness.sent()[..2]);
+}
+
+#[tokio::test]
+async fn redelivered_end_is_a_duplicate() {
+    for end in [closed(42, 9), merged(42, 9)] {
+        let harness = Harness::new(CONFIG);
+        harness.expect(&pull(42, "opened", 'a', 0), "applied").await;
+        harness.expect(&end, "applied").await;
+        harness.expect(&end, "duplicate_ignored").await;
+        let by_hook = Delivery { id: "another-hook".to_owned(), ..end };
+        harness.expect(&by_hook, "duplicate_ignored").await;
+        assert_eq!(harness.events(42).await.len(), 2);
+    }
+}
+
+#[tokio::test]
+async fn end_before_opened_is_terminal() {
+    for (end, state) in [(closed(42, 9), State::Closed), (merged(42, 9), State::Merged)] {
+        let harness = Harness::new(CONFIG);
+        harness.expect(&end, "applied").await;
+        harness.expect(&pull(42, "opened", 'a', 0), "ignored").await;
+        harness.expect(&pull(42, "synchronize", 'b', 5), "ignored").await;
+        harness.expect(&end, "duplicate_ignored").await;
+        let record = harness.record(42).await;
+        assert_eq!((record.state, record.due_at, record.ttl.is_some()), (state, None, true));
+        assert!(harness.sent().is_empty(), "a terminal record has no effects");
+    }
+}
+
+#[tokio::test]
+async fn end_of_an_unmanaged_pull_request_creates_no_record() {
+    let harness = Harness::new(CONFIG);
+    let unmanaged =
+        merged(7, 9).with("/pull_request/user/login", json!("jane")).with("/pull_request/head/ref", json!("feature"));
+    harness.expect(&unmanaged, "ignored").await;
+    assert!(harness.find_record(7).await.is_none());
 }

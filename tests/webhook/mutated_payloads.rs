@@ -152,6 +152,7 @@ async fn mutated_payloads_never_return_5xx() {
         "check_suite",
         "status",
         "pull_request_review",
+        "pull_request_review_comment",
         "issue_comment",
         "push",
         "merge_group",

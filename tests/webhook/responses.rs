@@ -58,7 +58,8 @@ async fn rejected_request_returns_a_code_and_logs_at_most_300_bytes() {
         (post.clone(), PATH, vec![good, event, ("x-github-delivery", "a#b")], body, 400, "WEBHOOK_MALFORMED"),
         (post.clone(), PATH, vec![good, event, ("x-github-delivery", &long_id)], body, 400, "WEBHOOK_MALFORMED"),
         (post.clone(), PATH, vec![good, ("x-github-event", "pull_request"), delivery], body, 400, "WEBHOOK_MALFORMED"),
-        (post.clone(), "/webhook/jenkins", vec![("authorization", "Bearer b-new")], body, 401, "SIGNATURE_INVALID"),
+        (post.clone(), "/webhook/jenkins", vec![("authorization", "Bearer b-new")], body, 401, "TOKEN_INVALID"),
+        (post.clone(), "/webhook/jenkins", vec![], body, 401, "SIGNATURE_INVALID"),
         (post.clone(), "/webhook/bot", vec![("authorization", "Bearer b-new")], body, 400, "WEBHOOK_MALFORMED"),
     ];
     for (method, path, headers, body, code, outcome) in cases {
@@ -125,6 +126,20 @@ async fn sender_without_a_configured_secret_gets_404() {
     for path in ["/webhook/jenkins", "/webhook/bot"] {
         let response = harness.request(Method::POST, path, &headers, b"{}").await;
         assert_eq!((response.code, response.outcome.as_str()), (404, "NOT_FOUND"), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn wrong_bearer_token_is_not_called_a_signature() {
+    let harness = Harness::new(CONFIG);
+    for path in ["/webhook/jenkins", "/webhook/bot"] {
+        for (value, why) in [("Bearer wrong", "the bearer token is neither"), ("Basic x", "is not `Bearer`")] {
+            let response = harness.request(Method::POST, path, &[("authorization", value)], b"{}").await;
+            assert_eq!((response.code, response.outcome.as_str()), (401, "TOKEN_INVALID"), "{path}");
+            assert!(response.reason.contains(why) && !response.reason.contains("signature"), "{}", response.reason);
+        }
+        let response = harness.request(Method::POST, path, &[], b"{}").await;
+        assert!(response.reason.contains("neither a signature nor a bearer token"), "{}", response.reason);
     }
 }
 

@@ -214,8 +214,14 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         at: Timestamp,
         what: FactKind,
     ) -> Result<ApplyResult, RetryableError> {
-        let fact =
-            Fact { id: EventId::new(id), pr: pr.clone(), occurred_at: at, actor: Actor::CommandQueue, kind: what };
+        let fact = Fact {
+            id: EventId::new(id),
+            pr: pr.clone(),
+            occurred_at: at,
+            actor: Actor::CommandQueue,
+            kind: what,
+            described: None,
+        };
         Ok(self.engine.apply(&fact, self.now()).await?)
     }
 }

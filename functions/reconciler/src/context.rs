@@ -95,6 +95,7 @@ impl<'a, S: Store, O: Publisher> SweepContext<'a, S, O> {
             occurred_at: self.now(),
             actor: Actor::Reconciler,
             kind: what,
+            described: None,
         }
     }
 

@@ -118,6 +118,7 @@ impl<S: Store, O: Publisher> SweepContext<'_, S, O> {
             occurred_at: self.trigger.at.unwrap_or_else(|| self.now()),
             actor: Actor::GithubWebhook,
             kind: FactKind::BaseMoved { base: base.to_owned() },
+            described: None,
         };
         let applied = self.apply(record.clone(), &fact).await?;
         Ok(applied.record.unwrap_or(record))

@@ -23,7 +23,8 @@ pub(crate) fn parsed_webhook(
     actor: Actor,
     kind: FactKind,
 ) -> ParsedWebhook {
-    let fact = WebhookFact { selector, id: EventId::new(id), occurred_at: at, actor, kind, creates_record: false };
+    let id = EventId::new(id);
+    let fact = WebhookFact { selector, id, occurred_at: at, actor, kind, managed: false, described: None };
     ParsedWebhook { repo, fact: Some(fact), commands: Vec::new() }
 }
 

@@ -1,6 +1,7 @@
 //! Ingests a parsed webhook: finds its pull requests and applies the fact to each, puts commands on the queue, and turns a push to a
-//! base branch or a new installation into a debounced reconcile request. Facts above the rate limit are deferred to the queue, so that
-//! a burst of webhooks loses nothing. Verification and HTTP responses are in `handler` and `response`.
+//! base branch or a new installation into a debounced reconcile request. Facts above the rate limit are deferred to the queue, and
+//! reports that overtake the event of their pull request are kept for it, so that a burst of webhooks loses nothing. Verification and
+//! HTTP responses are in `handler` and `response`.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,18 +9,19 @@ use std::time::Duration;
 use domain::command::CommandMessage;
 use domain::decide::FactOutcome;
 use domain::event::{Fact, FactKind};
-use domain::id::{CommandId, EventId, PrId, RepoName, RunId};
+use domain::id::{CommandId, EventId, PrId, RepoName, RunId, Sha};
 use domain::policy::Policies;
 use domain::pull_request::PullRequest;
 use domain::reconcile_request::{NewRequest, ReconcileScope};
 use domain::run::RunTrigger;
 use domain::state::State;
 use domain::text::sweep;
-use domain::time::saturating_after;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use thiserror::Error;
 
-use crate::github::{ParsedWebhook, PrSelector, WebhookFact};
+use crate::github::{ParsedWebhook, PrSelector, WebhookFact, details_of};
+use crate::throttle::{self, SHORT_DELAY};
+use platform::engine::early_reports::{self, EarlyReport};
 use platform::engine::ingest::apply_fact;
 use platform::engine::repo_registry::RepoRegistry;
 use platform::engine::{ApplyResult, Engine, EngineError};
@@ -28,15 +30,7 @@ use platform::publish::queue_message::QueueMessage;
 use platform::publish::{Destination, OutboundMessage, PublishError, Publisher};
 use platform::reconcile_request;
 use platform::store::queries;
-use platform::store::{Key, Store, StoreError};
-
-/// Facts of one webhook that are applied immediately; a commit can be the head of many pull requests.
-const MAX_IMMEDIATE: usize = 50;
-const WINDOW_SECS: i64 = 60;
-/// How long a fact is deferred after a write conflict, or if its webhook concerns too many pull requests.
-const SHORT_DELAY: Duration = Duration::from_secs(10);
-/// SQS cannot delay a message for longer.
-const MAX_DELAY_SECS: u64 = 900;
+use platform::store::{Store, StoreError};
 
 domain::named! {
     /// The `status` field of the HTTP response (R-HOOK-3).
@@ -141,6 +135,15 @@ enum Recipients {
     NoneFound(String),
 }
 
+/// What happened to a report without a recorded pull request.
+enum EarlyOutcome {
+    /// The pull request is not managed, as far as is known.
+    NotKept,
+    Kept,
+    /// The pull request was recorded meanwhile.
+    Applied(Vec<PrResult>),
+}
+
 impl<S: Store, O: Publisher> Ingester<S, O> {
     pub fn new(engine: Engine<S, O>, policies: Policies) -> Self {
         Self { engine, policies, repos: RepoRegistry::default() }
@@ -166,7 +169,15 @@ impl<S: Store, O: Publisher> Ingester<S, O> {
                 Recipients::Found(recipients) => {
                     results.extend(self.facts(&webhook.repo, fact, recipients, now).await?)
                 }
-                Recipients::NoneFound(why) => no_recipient = Some(why),
+                Recipients::NoneFound(why) => match self.keep_early(&webhook.repo, fact, now).await? {
+                    EarlyOutcome::NotKept => no_recipient = Some(why),
+                    EarlyOutcome::Kept if results.is_empty() => {
+                        let reason = "kept until its pull request is recorded".to_owned();
+                        return Ok(IngestResult::result(IngestStatus::Throttled, reason));
+                    }
+                    EarlyOutcome::Kept => {}
+                    EarlyOutcome::Applied(applied) => results.extend(applied),
+                },
             }
         }
         Ok(combine(results, no_recipient))
@@ -186,7 +197,7 @@ impl<S: Store, O: Publisher> Ingester<S, O> {
     }
 
     /// Finds the pull requests that the fact concerns. Unknown pull requests are left out, unless the fact may create a record; they
-    /// cost one read and do not count toward the rate limit.
+    /// do not count toward the rate limit.
     async fn recipients(&self, repo: &RepoName, fact: &WebhookFact, now: Timestamp) -> Result<Recipients, IngestError> {
         let numbers = match &fact.selector {
             PrSelector::Base(branch) => return Ok(Recipients::NoneFound(format!("push to `{branch}`"))),
@@ -200,12 +211,13 @@ impl<S: Store, O: Publisher> Ingester<S, O> {
             }
             PrSelector::Numbers(numbers) => numbers.clone(),
         };
-        let skip_read = fact.creates_record && matches!(fact.kind, FactKind::Opened(_));
+        let creates_record = fact.creates_record();
+        let skip_read = creates_record && matches!(fact.kind, FactKind::Opened(_));
         let mut recipients = Vec::new();
         for number in numbers {
             let pr = PrId::new(repo.clone(), number);
             let record = if skip_read { None } else { self.engine.load(&pr, now).await? };
-            if fact.creates_record || record.is_some() {
+            if creates_record || record.is_some() {
                 recipients.push(Recipient { pr, record });
             }
         }
@@ -213,6 +225,26 @@ impl<S: Store, O: Publisher> Ingester<S, O> {
             return Ok(Recipients::NoneFound("not a managed pull request".to_owned()));
         }
         Ok(Recipients::Found(recipients))
+    }
+
+    /// Keeps a report on a commit that is not the head of a recorded pull request yet, if the pull request is managed.
+    async fn keep_early(
+        &self,
+        repo: &RepoName,
+        fact: &WebhookFact,
+        now: Timestamp,
+    ) -> Result<EarlyOutcome, IngestError> {
+        let Some(head) = reported_commit(&fact.kind) else { return Ok(EarlyOutcome::NotKept) };
+        let WebhookFact { id, occurred_at, actor, kind, managed, .. } = fact.clone();
+        let report = EarlyReport { id, occurred_at, actor, kind };
+        if !early_reports::keep(self.engine.store(), (repo, head), &report, managed, now).await? {
+            return Ok(EarlyOutcome::NotKept);
+        }
+        // The record may have been created between the lookup and the write; then nobody else applies the report.
+        match self.recipients(repo, fact, now).await? {
+            Recipients::Found(recipients) => Ok(EarlyOutcome::Applied(self.facts(repo, fact, recipients, now).await?)),
+            Recipients::NoneFound(_) => Ok(EarlyOutcome::Kept),
+        }
     }
 
     /// A push to a base branch: one reconcile request for all its open pull requests; further pushes coalesce with it.
@@ -275,7 +307,7 @@ impl<S: Store, O: Publisher> Ingester<S, O> {
         recipients: Vec<Recipient>,
         now: Timestamp,
     ) -> Result<Vec<PrResult>, IngestError> {
-        let delays = self.should_defer(repo, recipients.len(), now).await?;
+        let delays = throttle::delays(self.engine.store(), &self.policies, repo, recipients.len(), now).await?;
         let mut results = Vec::new();
         let mut deferred: Vec<(Fact, Duration, &str)> = Vec::new();
         for (Recipient { pr, record }, delay) in recipients.into_iter().zip(delays) {
@@ -292,48 +324,27 @@ impl<S: Store, O: Publisher> Ingester<S, O> {
                 Err(error @ EngineError::Store(_)) => return Err(error.into()),
             }
         }
-        results.extend(self.defer(repo, deferred).await?);
+        results.extend(self.defer(repo, deferred, now).await?);
         Ok(results)
     }
 
-    /// The delay of each fact, with its reason. Facts above the limit per minute are spread over the following minutes, so that a
-    /// burst does not return as a burst.
-    async fn should_defer(
+    /// Puts facts on the queue; the Car Bridge applies them later.
+    async fn defer(
         &self,
         repo: &RepoName,
-        count: usize,
+        facts: Vec<(Fact, Duration, &str)>,
         now: Timestamp,
-    ) -> Result<Vec<Option<(Duration, &'static str)>>, StoreError> {
-        let limit = u64::from(self.policies.for_repo(repo).limits.webhooks_per_minute_per_repo.max(1));
-        let minute = now.as_second().div_euclid(WINDOW_SECS);
-        let ttl = saturating_after(now, SignedDuration::from_secs(2 * WINDOW_SECS));
-        let key = limit_key(repo, minute);
-        let total = self.engine.store().count(&key, i64::try_from(count).unwrap_or(i64::MAX), ttl, now).await?;
-        let total = u64::try_from(total).unwrap_or(0);
-        let before = total.saturating_sub(count as u64);
-        let into_minute = now.as_second().rem_euclid(WINDOW_SECS).unsigned_abs();
-        Ok((0..count)
-            .map(|n| {
-                let position = before + n as u64;
-                if position >= limit {
-                    Some((defer_delay(position, limit, into_minute), "webhook limit per minute of this repository"))
-                } else if n >= MAX_IMMEDIATE {
-                    Some((SHORT_DELAY, "too many pull requests in one delivery"))
-                } else {
-                    None
-                }
-            })
-            .collect())
-    }
-
-    /// Puts facts on the queue; the Car Bridge applies them later.
-    async fn defer(&self, repo: &RepoName, facts: Vec<(Fact, Duration, &str)>) -> Result<Vec<PrResult>, IngestError> {
+    ) -> Result<Vec<PrResult>, IngestError> {
         if facts.is_empty() {
             return Ok(Vec::new());
         }
         let mut results = VecDeque::new();
         let mut messages = Vec::new();
         for (fact, delay, why) in facts {
+            // Until this fact is applied, nobody else knows that its head belongs to a managed pull request.
+            if let Some(described) = details_of(&fact.kind) {
+                early_reports::announce(self.engine.store(), repo, &described.head, now).await?;
+            }
             let reason = format!("{why}: deferred for about {} s", delay.as_secs());
             results.push_back(single_result(fact.pr.clone(), IngestStatus::Throttled, reason));
             let id = format!("fact:{}#{}", fact.pr, fact.id);
@@ -355,17 +366,17 @@ impl<S: Store, O: Publisher> Ingester<S, O> {
     }
 }
 
-fn limit_key(repo: &RepoName, minute: i64) -> Key {
-    Key::state(format!("LIMIT#webhook#{repo}#{minute}"))
-}
-
-/// The delay of the `position`th fact of this minute, counted from 0.
-fn defer_delay(position: u64, limit: u64, into_minute: u64) -> Duration {
-    let window = WINDOW_SECS.unsigned_abs();
-    let minutes_later = position / limit;
-    let into_that_minute = (position % limit) * window / limit;
-    let secs = (minutes_later * window + into_that_minute).saturating_sub(into_minute).clamp(1, MAX_DELAY_SECS);
-    Duration::from_secs(secs)
+/// The commit that a check or a bot reported on.
+fn reported_commit(kind: &FactKind) -> Option<&Sha> {
+    if let FactKind::ChecksRequested { head }
+    | FactKind::Check { head, .. }
+    | FactKind::Policy { head, .. }
+    | FactKind::Approval { head, .. }
+    | FactKind::Merge { head, .. } = kind
+    {
+        return Some(head);
+    }
+    None
 }
 
 fn single_result(pr: PrId, status: IngestStatus, reason: String) -> PrResult {
@@ -406,14 +417,6 @@ fn combine(results: Vec<PrResult>, no_recipient: Option<String>) -> IngestResult
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn burst_is_spread_over_the_following_minutes() {
-        let delays: Vec<u64> = [30, 31, 59, 60, 75, 90].map(|position| defer_delay(position, 30, 20).as_secs()).into();
-        assert_eq!(delays, [40, 42, 98, 100, 130, 160]);
-        assert_eq!(defer_delay(1, 1, 59).as_secs(), 1);
-        assert_eq!(defer_delay(u64::MAX / 60, 1, 0).as_secs(), 900);
-    }
 
     #[test]
     fn response_statuses_have_fixed_names_and_the_most_important_wins() {

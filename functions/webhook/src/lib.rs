@@ -1,5 +1,5 @@
 //! Receives webhooks from GitHub, Jenkins and the bots: verifies the sender (`signature`), parses the payload (`github`, `jenkins`,
-//! `bot`), finds the pull requests and applies the facts (`ingest`), and builds the HTTP response (`response`). The same code runs
+//! `bot`), finds the pull requests and applies the facts (`ingest`, `throttle`), and builds the HTTP response (`response`). The same code runs
 //! behind API Gateway and locally. The `domain` crate decides what follows from a fact.
 
 mod bot;
@@ -12,6 +12,7 @@ mod jenkins;
 mod log;
 mod response;
 pub mod signature;
+mod throttle;
 
 pub use handler::{MAX_BODY_BYTES, WebhookHandler, WebhookSecrets};
 pub use response::WebhookProblem;

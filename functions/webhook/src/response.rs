@@ -1,6 +1,7 @@
 //! HTTP responses: the ingest status, or a problem document with a stable code and a sentence that says what to do (R-HOOK-3).
 
 use crate::ingest::IngestResult;
+use crate::signature::SignatureError;
 use http::{Response, StatusCode, header};
 use serde_json::json;
 
@@ -32,9 +33,9 @@ impl WebhookProblem {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "PAYLOAD_TOO_LARGE", detail)
     }
 
-    pub(crate) fn unauthorized(why: impl std::fmt::Display) -> Self {
+    pub(crate) fn unauthorized(why: SignatureError) -> Self {
         let detail = format!("{why}: configure the same secret for the sender and for Suture");
-        Self::new(StatusCode::UNAUTHORIZED, "SIGNATURE_INVALID", detail)
+        Self::new(StatusCode::UNAUTHORIZED, why.code(), detail)
     }
 
     pub(crate) fn is_unauthorized(&self) -> bool {

@@ -24,6 +24,22 @@ pub enum SignatureError {
     Unreadable,
     #[error("the signature matches neither the current nor the previous secret")]
     Wrong,
+    #[error("the request has neither a signature nor a bearer token")]
+    NoCredentials,
+    #[error("the header `Authorization` is not `Bearer` and a token")]
+    TokenUnreadable,
+    #[error("the bearer token is neither the current nor the previous secret")]
+    TokenWrong,
+}
+
+impl SignatureError {
+    /// The code of the response; programs may rely on it.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Missing | Self::Unreadable | Self::Wrong | Self::NoCredentials => "SIGNATURE_INVALID",
+            Self::TokenUnreadable | Self::TokenWrong => "TOKEN_INVALID",
+        }
+    }
 }
 
 impl fmt::Debug for SenderSecrets {
@@ -53,11 +69,12 @@ impl SenderSecrets {
 
     /// Checks that the header `Authorization` has one of the secrets, for senders that cannot sign.
     pub fn check_bearer(&self, header: Option<&str>) -> Result<(), SignatureError> {
-        let presented =
-            header.ok_or(SignatureError::Missing)?.strip_prefix("Bearer ").ok_or(SignatureError::Unreadable)?;
+        let header = header.ok_or(SignatureError::NoCredentials)?;
+        let presented = header.strip_prefix("Bearer ").ok_or(SignatureError::TokenUnreadable)?;
         let presented = hmac::Key::new(hmac::HMAC_SHA256, presented.trim().as_bytes());
         // Compares signatures of a fixed text, so that the time depends on neither length nor content of the secrets.
-        self.check_tag(b"suture", hmac::sign(&presented, b"suture").as_ref())
+        let is_secret = self.check_tag(b"suture", hmac::sign(&presented, b"suture").as_ref());
+        is_secret.map_err(|_| SignatureError::TokenWrong)
     }
 
     fn check_tag(&self, body: &[u8], tag: &[u8]) -> Result<(), SignatureError> {
@@ -147,10 +164,10 @@ mod tests {
         assert_eq!(secrets.check_bearer(Some("Bearer now")), Ok(()));
         assert_eq!(secrets.check_bearer(Some("Bearer before ")), Ok(()));
         for wrong in ["Bearer nov", "Bearer ", "Bearer now,before", "Bearer now2"] {
-            assert_eq!(secrets.check_bearer(Some(wrong)), Err(SignatureError::Wrong), "{wrong}");
+            assert_eq!(secrets.check_bearer(Some(wrong)), Err(SignatureError::TokenWrong), "{wrong}");
         }
-        assert_eq!(secrets.check_bearer(Some("now")), Err(SignatureError::Unreadable));
-        assert_eq!(secrets.check_bearer(None), Err(SignatureError::Missing));
+        assert_eq!(secrets.check_bearer(Some("now")), Err(SignatureError::TokenUnreadable));
+        assert_eq!(secrets.check_bearer(None), Err(SignatureError::NoCredentials));
     }
 
     #[test]

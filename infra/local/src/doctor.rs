@@ -30,8 +30,16 @@ const REQUIRED: [(&str, &str, &str); 6] = [
     ("metadata", "read", "to list repositories"),
 ];
 const OPTIONAL: [(&str, &str, &str); 1] = [("administration", "read", "to read which checks a branch requires")];
-const EVENTS: [&str; 7] =
-    ["check_run", "check_suite", "issue_comment", "pull_request", "pull_request_review", "push", "status"];
+const EVENTS: [&str; 8] = [
+    "check_run",
+    "check_suite",
+    "issue_comment",
+    "pull_request",
+    "pull_request_review",
+    "pull_request_review_comment",
+    "push",
+    "status",
+];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FindingLevel {

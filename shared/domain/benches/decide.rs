@@ -26,7 +26,14 @@ fn at(minute: i64) -> Timestamp {
 
 fn fact(n: usize, minute: i64, what: FactKind) -> Fact {
     let pr: PrId = "acme/my-app#42".parse().expect("a pull request");
-    Fact { id: EventId::new(format!("d{n}")), pr, occurred_at: at(minute), actor: Actor::GithubWebhook, kind: what }
+    Fact {
+        id: EventId::new(format!("d{n}")),
+        pr,
+        occurred_at: at(minute),
+        actor: Actor::GithubWebhook,
+        kind: what,
+        described: None,
+    }
 }
 
 fn check(n: usize, verdict: CheckVerdict, minute: i64) -> FactKind {
@@ -51,6 +58,7 @@ fn check(n: usize, verdict: CheckVerdict, minute: i64) -> FactKind {
 fn record(policy: &Policy) -> PullRequest {
     let described = PullRequestDetails {
         node_id: Some("PR_kwDOABCDEF".to_owned()),
+        html_url: None,
         branch: "codegenie/fix".to_owned(),
         base_branch: "main".to_owned(),
         head: head(),

@@ -25,6 +25,10 @@ pub struct Fact {
     pub occurred_at: Timestamp,
     pub actor: Actor,
     pub kind: FactKind,
+    /// The pull request as the payload describes it, if it does and the pull request is managed: a fact that arrives
+    /// before `opened` then creates the record, and a close or a merge has the final head.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub described: Option<Box<PullRequestDetails>>,
 }
 
 /// The kinds of facts. Those from outside are serialised, because they can be deferred to the queue. Suture's own
@@ -113,12 +117,15 @@ pub enum FactKind {
     CommandRequested(Box<CommandRequest>),
 }
 
-/// The details of an *open* pull request that every `pull_request` event has, as of the event's time. They must not be
-/// used for events of closed ones (a label, for example), because they would reopen the record.
+/// The details of a pull request that every `pull_request` event has, as of the event's time. Facts about an *open* pull
+/// request must not take them from a closed one (a label, for example), because they would reopen the record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PullRequestDetails {
     /// GitHub's node id, for GraphQL.
     pub node_id: Option<String>,
+    /// Its page on GitHub.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub html_url: Option<String>,
     pub branch: String,
     pub base_branch: String,
     pub head: Sha,

@@ -217,7 +217,7 @@ opaque! {
     EffectId
 }
 opaque! {
-    /// A queued command: `cmd:<delivery>#<n>` for comments, chosen by the caller otherwise.
+    /// A queued command: `cmd:<comment>#<n>` for comments, chosen by the caller otherwise.
     CommandId
 }
 

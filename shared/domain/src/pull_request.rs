@@ -25,6 +25,9 @@ pub struct PullRequest {
     /// GitHub's node id, for GraphQL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_id: Option<String>,
+    /// Its page, as GitHub names it: another host with GitHub Enterprise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub html_url: Option<String>,
     pub branch: String,
     pub base_branch: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -299,6 +302,12 @@ impl PullRequest {
 
     pub fn implied(&self, policy: &Policy) -> ImpliedState {
         self.signals.implied(self.required(policy))
+    }
+
+    /// The page of the pull request: as GitHub named it, else on the configured host.
+    pub fn url(&self, policy: &Policy) -> String {
+        let on_host = || format!("{}/{}/pull/{}", policy.github_url.0, self.id.repo, self.id.number);
+        self.html_url.clone().unwrap_or_else(on_host)
     }
 
     /// Whether it is on hold, by command or label.

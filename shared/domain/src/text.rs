@@ -257,11 +257,11 @@ pub fn no_receiver(target: RemedyTarget) -> String {
 }
 
 /// The mail for a vulnerability whose pull request was closed and never replaced (R-REMEDY-9).
-pub fn missing_replacement(record: &PullRequest, why: &str) -> Notice {
+pub fn missing_replacement(record: &PullRequest, why: &str, policy: &Policy) -> Notice {
     let (pr, id) = (&record.id, record.vulnerability_id.as_deref().unwrap_or("unknown"));
     let body = format!(
         "{id} in {} no longer has a pull request.\n\
-         https://github.com/{}/pull/{}\n\n\
+         {}\n\n\
          What is wrong\n\
          \x20 Suture closed #{} to replace it and asked CodeGenie for a new pull request. None was opened.\n\
          \x20 {}.\n\n\
@@ -269,8 +269,7 @@ pub fn missing_replacement(record: &PullRequest, why: &str) -> Notice {
          \x20 - Check that CodeGenie is running, and ask it for a pull request for {id}.\n\
          \x20 - Or reopen #{} and resolve its conflicts, if it has any: Suture then resumes automatically.\n",
         pr.repo,
-        pr.repo,
-        pr.number,
+        record.url(policy),
         pr.number,
         why.trim_end_matches('.'),
         pr.number,
@@ -340,14 +339,13 @@ pub fn escalation(
     let _ = write!(
         body,
         "{pr} needs a person.\n\
-         https://github.com/{}/pull/{}\n\n\
+         {}\n\n\
          What is wrong\n{}  Stuck in {} since {} ({}).\n  Diagnosed by rule {}, {}.\n\n\
          Repository      {}\n\
          Vulnerability   {}\n\
          Branch          {} -> {}\n\
          Head            {}\n\n",
-        pr.repo,
-        pr.number,
+        record.url(policy),
         cause,
         found.state,
         time(record.state_since),
@@ -418,6 +416,7 @@ fn subject(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::diagnosis::RuleName;
+    use crate::policy::GithubUrl;
     use crate::signals::CheckVerdict;
     use crate::snapshot::{LiveStatus, Mergeability};
     use crate::state::Substatus;
@@ -593,6 +592,23 @@ mod tests {
         let long = "x".repeat(400);
         let reason = blocked_reason(&found(&[&long], None));
         assert_eq!(reason, format!("{}…", "x".repeat(299)));
+    }
+
+    #[test]
+    fn mails_link_to_the_page_that_github_named() {
+        let (mut scenario, diagnosis) = exhausted();
+        let links = |scenario: &PrScenario, link: &str| {
+            let escalation = mail(scenario, &diagnosis, &EscalationHistory::default());
+            let missing = missing_replacement(scenario.record(), "no answer", &scenario.policy);
+            for notice in [escalation, missing] {
+                assert_eq!(notice.body.lines().nth(1), Some(link));
+            }
+        };
+        links(&scenario, "https://github.com/acme/my-app/pull/42");
+        scenario.policy.github_url = GithubUrl("https://ghe.example.org".to_owned());
+        links(&scenario, "https://ghe.example.org/acme/my-app/pull/42");
+        scenario.record_mut().html_url = Some("https://git.example.org/acme/my-app/pull/42".to_owned());
+        links(&scenario, "https://git.example.org/acme/my-app/pull/42");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::{fmt, fs};
 
-use domain::policy::{Policies, PolicyError};
+use domain::policy::{GithubUrl, Policies, PolicyError};
 use http::Uri;
 use thiserror::Error;
 
@@ -67,13 +67,20 @@ impl Environment for ProcessEnv {
     }
 }
 
-/// Loads the policies from the file that `SUTURE_CONFIG` names, or the defaults if it is not set.
+/// Loads the policies from the file that `SUTURE_CONFIG` names, or the defaults if it is not set. Links to pull requests follow
+/// `SUTURE_GITHUB_API_URL`.
 pub fn policies(environment: &impl Environment) -> Result<Policies, ConfigError> {
-    let Some(path) = environment.get("SUTURE_CONFIG") else {
-        return Ok(Policies::default());
+    let policies = match environment.get("SUTURE_CONFIG") {
+        Some(path) => {
+            let text = fs::read_to_string(&path).map_err(|source| ConfigError::Unreadable { path, source })?;
+            Policies::parse(&text)?
+        }
+        None => Policies::default(),
     };
-    let text = fs::read_to_string(&path).map_err(|source| ConfigError::Unreadable { path, source })?;
-    Ok(Policies::parse(&text)?)
+    Ok(match environment.get("SUTURE_GITHUB_API_URL") {
+        Some(url) => policies.with_github_url(&GithubUrl::from_api_url(url.trim())),
+        None => policies,
+    })
 }
 
 /// The log on standard output, with metrics in this deployment's namespace.
@@ -109,6 +116,12 @@ pub(crate) mod tests {
         assert_eq!(policies(&BTreeMap::new()).unwrap(), Policies::default());
         let set = BTreeMap::from([("SUTURE_CONFIG", "no/such/file")]);
         assert!(policies(&set).unwrap_err().to_string().contains("no/such/file cannot be read"));
+    }
+
+    #[test]
+    fn links_follow_the_address_of_the_api() {
+        let set = BTreeMap::from([("SUTURE_GITHUB_API_URL", "https://ghe.example.org/api/v3")]);
+        assert_eq!(policies(&set).unwrap().base().github_url.0, "https://ghe.example.org");
     }
 
     #[test]

@@ -86,6 +86,7 @@ impl<S: Store, O: Publisher> AdminApi<S, O> {
             occurred_at: now,
             actor: Actor::AdminApi,
             kind: FactKind::Remedy { run: run.id.clone(), update },
+            described: None,
         };
         self.engine.apply(&fact, now).await?;
         match self.engine.run(&run.id, self.now()).await? {

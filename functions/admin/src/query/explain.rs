@@ -96,6 +96,7 @@ impl<S: Store, O: Publisher> AdminApi<S, O> {
             occurred_at: snapshot.read_at,
             actor: Actor::AdminApi,
             kind: FactKind::Verified(Box::new(snapshot)),
+            described: None,
         };
         let policy = self.engine.policies().for_repo(&record.id.repo);
         let decision = decide(policy, Some(record.clone()), &fact, self.now());

@@ -12,11 +12,6 @@ use jiff::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// The URL of a pull request on GitHub.
-pub(crate) fn url(repo: &str, number: u64) -> String {
-    format!("https://github.com/{repo}/pull/{number}")
-}
-
 /// One event of the log.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(as = Event)]

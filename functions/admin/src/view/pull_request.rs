@@ -15,7 +15,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::run::RunView;
-use super::{EventView, serialized_name, url};
+use super::{EventView, serialized_name};
 
 /// A pull request in a list.
 #[derive(Debug, Serialize, ToSchema)]
@@ -104,10 +104,9 @@ fn active_run(record: &PullRequest) -> Option<ActiveRunView> {
 
 impl PullRequestItem {
     pub(crate) fn of(record: &PullRequest, policy: &Policy, now: Timestamp) -> Self {
-        let repo = record.id.repo.to_string();
         Self {
-            url: url(&repo, record.id.number),
-            repo,
+            url: record.url(policy),
+            repo: record.id.repo.to_string(),
             number: record.id.number,
             state: record.state.name(),
             substatus: record.substatus.map(|substatus| substatus.name()),
@@ -344,13 +343,12 @@ impl From<Command> for CommandView {
 impl PullRequestStatus {
     pub(crate) fn of(detail: &PullRequestDetail, policy: &Policy, caller: &ApiCaller, now: Timestamp) -> Self {
         let record = &detail.record;
-        let repo = record.id.repo.to_string();
         let required = record.required(policy);
         let counts = &record.retry_counts;
         let merge = record.signals.merge.as_ref();
         Self {
-            url: url(&repo, record.id.number),
-            repo,
+            url: record.url(policy),
+            repo: record.id.repo.to_string(),
             number: record.id.number,
             state: record.state.name(),
             substatus: record.substatus.map(|substatus| substatus.name()),

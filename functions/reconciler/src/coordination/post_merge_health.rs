@@ -163,6 +163,7 @@ impl<S: Store, O: Publisher> Coordinator<'_, S, O> {
             occurred_at: watched_until(merge, settings),
             actor: Actor::Reconciler,
             kind: FactKind::PostMergeVerified { watched_minutes },
+            described: None,
         };
         let applied = self.cx.engine.apply(&fact, self.cx.now()).await?;
         info!(pr = %merge.pr, outcome = ?applied.outcome, "post-merge health verified");

@@ -9,10 +9,11 @@ use domain::text::check_run::CheckRunButton;
 use jiff::Timestamp;
 use platform::github::mapping::{self, CheckReportSource};
 use platform::github::pr_of_check_run;
+use platform::hash::stable_id;
 
 use super::check_suite::time_of_suite;
 use super::payload::{CheckRun, CheckRunEvent};
-use super::{ParseContext, ParseRejection, ParsedWebhook, report_on_commit, selector_for, short};
+use super::{ParseContext, ParseRejection, ParsedWebhook, lists_managed, report_on_commit, selector_for, short};
 
 pub(super) fn read(ctx: &ParseContext<'_>, event: &CheckRunEvent<'_>) -> Result<ParsedWebhook, ParseRejection> {
     match event.action.text() {
@@ -29,14 +30,15 @@ pub(super) fn read(ctx: &ParseContext<'_>, event: &CheckRunEvent<'_>) -> Result<
     let repo = event.repository.name()?;
     let run = event.check_run.needed("check_run")?;
     let app = run.app.0.as_ref().and_then(|app| app.id.0);
-    if ctx.own.is_app(app) {
+    if mapping::is_own_check_run(ctx.own.app_id, app, run.name.text(), run.external_id.text()) {
         return Err(ParseRejection::ignored("Suture's own check run"));
     }
     let head = run.head_sha.sha().ok_or_else(|| ParseRejection::missing("check_run.head_sha"))?;
     let policy = ctx.policies.for_repo(&repo);
     let (kind, at) = report_of_run(policy, run, &head)?;
+    let managed = lists_managed(policy, &event.repository, &run.pull_requests);
     let selector = selector_for(&event.repository, &run.pull_requests, head);
-    Ok(report_on_commit(ctx, repo, selector, at, kind))
+    Ok(report_on_commit(ctx, repo, (selector, managed), at, kind))
 }
 
 /// A click on a button of Suture's own check run is a command; the Car Bridge checks permissions. The payload has no time of the click,
@@ -59,6 +61,12 @@ fn button_command(ctx: &ParseContext<'_>, event: &CheckRunEvent<'_>) -> Result<P
     }
     let suite = run.check_suite.0.as_ref();
     let at = run.completed_at.0.max(suite.and_then(|suite| suite.updated_at.0)).or(run.started_at.0);
+    let at = at.ok_or_else(|| ParseRejection::missing("check_run.completed_at"))?;
+    // From the signed payload, not from the delivery: the check run is updated after each click, so its time tells two clicks apart.
+    let click = run.id.0.map_or_else(
+        || ctx.id.to_owned(),
+        |id| format!("button-{}", &stable_id(&[&id.to_string(), identifier, by, &at.to_string()])[..20]),
+    );
     let command = CommandMessage {
         v: MessageVersion,
         pr_number: pr.number,
@@ -66,8 +74,8 @@ fn button_command(ctx: &ParseContext<'_>, event: &CheckRunEvent<'_>) -> Result<P
         command: button.command(),
         source: CommandSource::CheckRun,
         requested_by: by.to_owned(),
-        timestamp: at.ok_or_else(|| ParseRejection::missing("check_run.completed_at"))?,
-        command_id: CommandId::new(format!("cmd:{}#1", ctx.id)),
+        timestamp: at,
+        command_id: CommandId::new(format!("cmd:{click}#1")),
         run_id: None,
         head_sha: None,
         args: None,

@@ -4,7 +4,7 @@ use domain::event::FactKind;
 use jiff::Timestamp;
 
 use super::payload::{Suite, SuiteEvent};
-use super::{ParseContext, ParseRejection, ParsedWebhook, report_on_commit, selector_for};
+use super::{ParseContext, ParseRejection, ParsedWebhook, lists_managed, report_on_commit, selector_for};
 
 pub(super) fn read(ctx: &ParseContext<'_>, event: &SuiteEvent<'_>) -> Result<ParsedWebhook, ParseRejection> {
     match event.action.text() {
@@ -26,8 +26,9 @@ pub(super) fn read(ctx: &ParseContext<'_>, event: &SuiteEvent<'_>) -> Result<Par
     let head = suite.head_sha.sha().ok_or_else(|| ParseRejection::missing("check_suite.head_sha"))?;
     let at = time_of_suite(suite)
         .ok_or_else(|| ParseRejection::ignored("the suite has no timestamp: left to the next sweep"))?;
+    let managed = lists_managed(ctx.policies.for_repo(&repo), &event.repository, &suite.pull_requests);
     let selector = selector_for(&event.repository, &suite.pull_requests, head.clone());
-    Ok(report_on_commit(ctx, repo, selector, at, FactKind::ChecksRequested { head }))
+    Ok(report_on_commit(ctx, repo, (selector, managed), at, FactKind::ChecksRequested { head }))
 }
 
 pub(super) fn time_of_suite(suite: &Suite<'_>) -> Option<Timestamp> {

@@ -1,48 +1,71 @@
-//! `issue_comment`: commands in comments. The Car Bridge checks permissions; this module only drops Suture's own comments and authors
+//! `issue_comment` and `pull_request_review_comment`: commands in comments on a pull request and on its lines. The Car Bridge checks permissions; this module only drops Suture's own comments and authors
 //! who certainly have no write access.
 
 use domain::command::{CommandMessage, CommandSource, MessageVersion, ParsedCommand, parse};
 use domain::id::{CommandId, PrId};
 use jiff::Timestamp;
 
-use super::payload::CommentEvent;
+use super::payload::{Comment, CommentEvent, ReviewCommentEvent};
 use super::{ParseContext, ParseRejection, ParsedWebhook};
 
 /// Start of the hidden marker line in Suture's own comments.
 const OWN_MARKER: &str = "<!-- suture";
 
 pub(super) fn read(ctx: &ParseContext<'_>, event: &CommentEvent<'_>) -> Result<ParsedWebhook, ParseRejection> {
-    match event.action.text() {
-        "created" => {}
-        "edited" => return Err(ParseRejection::ignored("edited comments run no commands: write a new comment")),
-        other => {
-            return Err(ParseRejection::Ignored(format!(
-                "unhandled action `issue_comment.{}`",
-                domain::event::truncate(other, 50)
-            )));
-        }
-    }
+    check_action("issue_comment", event.action.text())?;
     let repo = event.repository.name()?;
     let issue = event.issue.needed("issue")?;
     if issue.pull_request.0.is_none() {
         return Err(ParseRejection::ignored("comment on an issue, not on a pull request"));
     }
-    let comment = event.comment.needed("comment")?;
-    let post = PostedText {
-        pr: PrId::new(repo.clone(), issue.number.needed("issue.number")?),
+    let pr = PrId::new(repo.clone(), issue.number.needed("issue.number")?);
+    let commands = commands(ctx, &posted("comment", pr, event.comment.needed("comment")?)?)?;
+    Ok(ParsedWebhook { repo, fact: None, commands })
+}
+
+/// A comment on a line of a pull request. The reply is a comment on the pull request.
+pub(super) fn read_review_comment(
+    ctx: &ParseContext<'_>,
+    event: &ReviewCommentEvent<'_>,
+) -> Result<ParsedWebhook, ParseRejection> {
+    check_action("pull_request_review_comment", event.action.text())?;
+    let repo = event.repository.name()?;
+    let number = event.pull_request.needed("pull_request")?.number.needed("pull_request.number")?;
+    let pr = PrId::new(repo.clone(), number);
+    let commands = commands(ctx, &posted("review-comment", pr, event.comment.needed("comment")?)?)?;
+    Ok(ParsedWebhook { repo, fact: None, commands })
+}
+
+fn check_action(event: &str, action: &str) -> Result<(), ParseRejection> {
+    match action {
+        "created" => Ok(()),
+        "edited" => Err(ParseRejection::ignored("edited comments run no commands: write a new comment")),
+        other => {
+            let action = domain::event::truncate(other, 50);
+            Err(ParseRejection::Ignored(format!("unhandled action `{event}.{action}`")))
+        }
+    }
+}
+
+fn posted<'a>(kind: &'static str, pr: PrId, comment: &'a Comment<'_>) -> Result<PostedText<'a>, ParseRejection> {
+    Ok(PostedText {
+        kind,
+        id: comment.id.0,
+        pr,
         by: comment.user.login(),
         association: comment.author_association.text(),
         body: comment.body.text(),
         via_app: comment.performed_via_github_app.0.as_ref().and_then(|app| app.id.0),
         node_id: comment.node_id.0.as_deref(),
         at: comment.created_at.needed("comment.created_at")?,
-    };
-    let commands = commands(ctx, &post)?;
-    Ok(ParsedWebhook { repo, fact: None, commands })
+    })
 }
 
 /// A comment or a review on a pull request.
 pub(super) struct PostedText<'a> {
+    /// `comment`, `review-comment` or `review`: each kind has its own numbers.
+    pub(super) kind: &'static str,
+    pub(super) id: Option<u64>,
     pub(super) pr: PrId,
     pub(super) by: &'a str,
     pub(super) association: &'a str,
@@ -50,6 +73,22 @@ pub(super) struct PostedText<'a> {
     pub(super) via_app: Option<u64>,
     pub(super) node_id: Option<&'a str>,
     pub(super) at: Timestamp,
+}
+
+impl PostedText<'_> {
+    /// The id that the ids of its commands begin with. It comes from the signed payload and not from the delivery, so that a comment
+    /// that several hooks deliver is executed once.
+    fn command_prefix(&self, ctx: &ParseContext<'_>) -> String {
+        let node_id = self.node_id.filter(|id| is_node_id(id)).map(|id| format!("cmd:{id}"));
+        let by_number = || self.id.map(|id| format!("cmd:{}-{id}", self.kind));
+        node_id.or_else(by_number).unwrap_or_else(|| format!("cmd:{}", ctx.id))
+    }
+}
+
+/// The id becomes part of a table key. GitHub's node ids are Base64.
+fn is_node_id(id: &str) -> bool {
+    (1..=100).contains(&id.len())
+        && id.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'=' | b'+' | b'/'))
 }
 
 /// The commands in the text, in order; or why there are none.
@@ -72,6 +111,7 @@ pub(super) fn commands(ctx: &ParseContext<'_>, post: &PostedText<'_>) -> Result<
         ParsedCommand::Known { command, args } => Some((*command, args)),
         ParsedCommand::Unknown { .. } => None,
     });
+    let prefix = post.command_prefix(ctx);
     let commands: Vec<CommandMessage> = known
         .zip(1_u32..)
         .map(|((command, args), n)| CommandMessage {
@@ -82,7 +122,7 @@ pub(super) fn commands(ctx: &ParseContext<'_>, post: &PostedText<'_>) -> Result<
             source: CommandSource::PrComment,
             requested_by: post.by.to_owned(),
             timestamp: post.at,
-            command_id: CommandId::new(format!("cmd:{}#{n}", ctx.id)),
+            command_id: CommandId::new(format!("{prefix}#{n}")),
             run_id: None,
             // A command applies to the pull request, whatever its head is when the command runs.
             head_sha: None,

@@ -15,9 +15,9 @@ mod push;
 mod status;
 
 use domain::command::CommandMessage;
-use domain::event::{Actor, Fact, FactKind};
+use domain::event::{Actor, Fact, FactKind, PullRequestDetails};
 use domain::id::{EventId, PrId, RepoName, Sha};
-use domain::policy::Policies;
+use domain::policy::{Policies, Policy};
 use jiff::Timestamp;
 
 use self::lenient::{LenientList, LenientObject};
@@ -86,15 +86,35 @@ pub struct WebhookFact {
     pub occurred_at: Timestamp,
     pub actor: Actor,
     pub kind: FactKind,
-    /// Whether the fact may create the record of an unknown pull request.
-    pub creates_record: bool,
+    /// Whether the payload shows that the pull request is managed; a report on a commit may not show it.
+    pub managed: bool,
+    /// The managed pull request as the payload describes it, if `kind` does not.
+    pub described: Option<Box<PullRequestDetails>>,
 }
 
 impl WebhookFact {
     /// The fact for one pull request.
     pub fn fact(&self, pr: PrId) -> Fact {
-        Fact { id: self.id.clone(), pr, occurred_at: self.occurred_at, actor: self.actor, kind: self.kind.clone() }
+        let Self { id, occurred_at, actor, kind, described, .. } = self.clone();
+        Fact { id, pr, occurred_at, actor, kind, described }
     }
+
+    /// Whether the fact may create the record of an unknown pull request.
+    pub fn creates_record(&self) -> bool {
+        self.managed && (self.described.is_some() || details_of(&self.kind).is_some())
+    }
+}
+
+/// The details of an open pull request that the fact has.
+pub(crate) fn details_of(kind: &FactKind) -> Option<&PullRequestDetails> {
+    if let FactKind::Opened(described)
+    | FactKind::Reopened(described)
+    | FactKind::Edited(described)
+    | FactKind::HeadMoved { described, .. } = kind
+    {
+        return Some(described);
+    }
+    None
 }
 
 /// Selects the pull requests that a fact concerns.
@@ -163,6 +183,7 @@ fn translate(ctx: &ParseContext<'_>, delivery: &GithubDelivery<'_>) -> Result<Pa
         "check_suite" => check_suite::read(ctx, &parse(delivery.body)?),
         "status" => status::read(ctx, &parse(delivery.body)?),
         "pull_request_review" => pull_request_review::read(ctx, &parse(delivery.body)?),
+        "pull_request_review_comment" => issue_comment::read_review_comment(ctx, &parse(delivery.body)?),
         "issue_comment" => issue_comment::read(ctx, &parse(delivery.body)?),
         "push" => push::read(ctx, &parse(delivery.body)?),
         "merge_group" => Err(merge_group::read(&parse(delivery.body)?)),
@@ -191,30 +212,40 @@ fn parse<'de, T: serde::Deserialize<'de>>(body: &'de [u8]) -> Result<T, ParseRej
 /// repositories (forks) with the same head.
 fn selector_for(
     repository: &LenientObject<Repository<'_>>,
-    listed: &LenientList<LenientObject<Listed>>,
+    listed: &LenientList<LenientObject<Listed<'_>>>,
     head: Sha,
 ) -> PrSelector {
     let repo_id = repository.0.as_ref().and_then(|repository| repository.id.0);
-    let is_in_repo = |pull: &&Listed| {
-        let base_repo_id = pull.base.0.as_ref().and_then(|base| base.repo.0.as_ref()).and_then(|repo| repo.id.0);
-        base_repo_id.is_none() || repo_id.is_none() || base_repo_id == repo_id
-    };
+    let is_in_repo =
+        |pull: &&Listed<'_>| pull.base_repo().is_none() || repo_id.is_none() || pull.base_repo() == repo_id;
     let mut numbers: Vec<u64> = listed.0.iter().filter(is_in_repo).filter_map(|pull| pull.number.0).collect();
     numbers.sort_unstable();
     numbers.dedup();
     if numbers.is_empty() { PrSelector::Head(head) } else { PrSelector::Numbers(numbers) }
 }
 
+/// Whether one of the listed pull requests is managed by its branch. The list has neither authors nor labels, and a branch of a fork
+/// may have any name.
+fn lists_managed(
+    policy: &Policy,
+    repository: &LenientObject<Repository<'_>>,
+    listed: &LenientList<LenientObject<Listed<'_>>>,
+) -> bool {
+    let Some(repo_id) = repository.0.as_ref().and_then(|repository| repository.id.0) else { return false };
+    let in_repo = |pull: &&Listed<'_>| pull.base_repo() == Some(repo_id) && pull.head_repo() == Some(repo_id);
+    listed.0.iter().filter(in_repo).any(|pull| policy.managed.matches("", pull.branch(), &[]))
+}
+
 fn report_on_commit(
     ctx: &ParseContext<'_>,
     repo: RepoName,
-    selector: PrSelector,
+    (selector, managed): (PrSelector, bool),
     at: Timestamp,
     kind: FactKind,
 ) -> ParsedWebhook {
     let by_policy_bot = matches!(kind, FactKind::Policy { .. });
     let actor = if by_policy_bot { Actor::PolicyBot } else { Actor::GithubWebhook };
-    let fact = WebhookFact { selector, id: ctx.event_id(), occurred_at: at, actor, kind, creates_record: false };
+    let fact = WebhookFact { selector, id: ctx.event_id(), occurred_at: at, actor, kind, managed, described: None };
     ParsedWebhook { repo, fact: Some(fact), commands: Vec::new() }
 }
 

@@ -41,8 +41,6 @@ payloads! {
     App { id: Lenient<u64>, }
     RepositoryId { id: Lenient<u64>, }
     ListedBase { repo: LenientObject<RepositoryId>, }
-    /// A pull request in the list of a check run or suite.
-    Listed { number: Lenient<u64>, base: LenientObject<ListedBase>, }
     Commit { timestamp: Time, }
     Installation { updated_at: Time, }
     /// An object whose fields are not used.
@@ -55,12 +53,19 @@ payloads! {
     borrowed:
     Repository { id: Lenient<u64>, full_name: Text<'a>, pushed_at: Time, }
     User { login: Text<'a>, }
+    ListedHead { r#ref: Text<'a>, repo: LenientObject<RepositoryId>, }
+    /// A pull request in the list of a check run or suite.
+    Listed { number: Lenient<u64>, head: LenientObject<ListedHead<'a>>, base: LenientObject<ListedBase>, }
+    BranchTip { sha: Text<'a>, }
+    /// A branch of the repository that contains the commit of a status.
+    StatusBranch { name: Text<'a>, commit: LenientObject<BranchTip<'a>>, }
     Label { name: Text<'a>, }
     /// Head or base of a pull request.
     Branch { r#ref: Text<'a>, sha: Text<'a>, }
     PullRequest {
         number: Lenient<u64>,
         node_id: Text<'a>,
+        html_url: Text<'a>,
         state: Text<'a>,
         title: Text<'a>,
         body: Text<'a>,
@@ -91,7 +96,7 @@ payloads! {
     Suite {
         head_sha: Text<'a>,
         app: LenientObject<App>,
-        pull_requests: LenientList<LenientObject<Listed>>,
+        pull_requests: LenientList<LenientObject<Listed<'a>>>,
         created_at: Time,
         updated_at: Time,
         head_commit: LenientObject<Commit>,
@@ -107,7 +112,7 @@ payloads! {
         completed_at: Time,
         output: LenientObject<Output<'a>>,
         app: LenientObject<App>,
-        pull_requests: LenientList<LenientObject<Listed>>,
+        pull_requests: LenientList<LenientObject<Listed<'a>>>,
         check_suite: LenientObject<Suite<'a>>,
     }
     /// `check_run`.
@@ -130,9 +135,11 @@ payloads! {
         description: Text<'a>,
         created_at: Time,
         updated_at: Time,
+        branches: LenientList<LenientObject<StatusBranch<'a>>>,
         repository: LenientObject<Repository<'a>>,
     }
     Review {
+        id: Lenient<u64>,
         node_id: Text<'a>,
         user: LenientObject<User<'a>>,
         body: Text<'a>,
@@ -149,6 +156,7 @@ payloads! {
         repository: LenientObject<Repository<'a>>,
     }
     Comment {
+        id: Lenient<u64>,
         node_id: Text<'a>,
         user: LenientObject<User<'a>>,
         body: Text<'a>,
@@ -161,6 +169,13 @@ payloads! {
         action: Text<'a>,
         issue: LenientObject<Issue>,
         comment: LenientObject<Comment<'a>>,
+        repository: LenientObject<Repository<'a>>,
+    }
+    /// `pull_request_review_comment`.
+    ReviewCommentEvent {
+        action: Text<'a>,
+        comment: LenientObject<Comment<'a>>,
+        pull_request: LenientObject<PullRequest<'a>>,
         repository: LenientObject<Repository<'a>>,
     }
     /// `push`.
@@ -203,5 +218,19 @@ impl LenientObject<User<'_>> {
     /// Empty for a deleted user.
     pub(super) fn login(&self) -> &str {
         self.0.as_ref().map_or("", |user| user.login.text())
+    }
+}
+
+impl Listed<'_> {
+    pub(super) fn base_repo(&self) -> Option<u64> {
+        self.base.0.as_ref()?.repo.0.as_ref()?.id.0
+    }
+
+    pub(super) fn head_repo(&self) -> Option<u64> {
+        self.head.0.as_ref()?.repo.0.as_ref()?.id.0
+    }
+
+    pub(super) fn branch(&self) -> &str {
+        self.head.0.as_ref().map_or("", |head| head.r#ref.text())
     }
 }

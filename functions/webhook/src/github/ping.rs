@@ -4,8 +4,16 @@ use super::ParseRejection;
 use super::payload::PingEvent;
 
 /// The events Suture handles.
-const EVENTS: [&str; 7] =
-    ["pull_request", "status", "check_run", "check_suite", "pull_request_review", "issue_comment", "push"];
+const EVENTS: [&str; 8] = [
+    "pull_request",
+    "status",
+    "check_run",
+    "check_suite",
+    "pull_request_review",
+    "pull_request_review_comment",
+    "issue_comment",
+    "push",
+];
 
 /// Names missing event subscriptions, because the ping's response is visible on GitHub while the webhook is being set up.
 pub(super) fn read(event: &PingEvent<'_>) -> ParseRejection {

@@ -8,10 +8,7 @@ use jiff::Timestamp;
 use super::payload::{PullRequest, PullRequestEvent};
 use platform::github::mapping;
 
-use super::{ParseContext, ParseRejection, ParsedWebhook, PrSelector, WebhookFact};
-
-/// Only this much of the description is searched for the vulnerability id.
-const BODY_BYTES: usize = 16 * 1024;
+use super::{ParseContext, ParseRejection, ParsedWebhook, PrSelector, WebhookFact, details_of};
 
 pub(super) fn read(ctx: &ParseContext<'_>, event: &PullRequestEvent<'_>) -> Result<ParsedWebhook, ParseRejection> {
     let action = event.action.text();
@@ -21,21 +18,24 @@ pub(super) fn read(ctx: &ParseContext<'_>, event: &PullRequestEvent<'_>) -> Resu
     let number = pull.number.needed("pull_request.number")?;
     let (kind, occurred_at) = fact_kind(ctx, policy, action, event, pull)?;
     let managed = is_managed(policy, pull);
-    let creates_record = managed
-        && matches!(
-            kind,
-            FactKind::Opened(_) | FactKind::Reopened(_) | FactKind::Edited(_) | FactKind::HeadMoved { .. }
-        );
+    let described = if managed && may_create_record(&kind, pull) { describe(policy, pull).ok() } else { None };
+    let described = described.map(Box::new);
     let actor = actor(policy, &kind, event, pull);
     let selector = PrSelector::Numbers(vec![number]);
-    let fact = WebhookFact { selector, id: ctx.event_id(), occurred_at, actor, kind, creates_record };
+    let fact = WebhookFact { selector, id: ctx.event_id(), occurred_at, actor, kind, managed, described };
     Ok(ParsedWebhook { repo, fact: Some(fact), commands: Vec::new() })
 }
 
-fn is_managed(policy: &Policy, pull: &PullRequest<'_>) -> bool {
+pub(super) fn is_managed(policy: &Policy, pull: &PullRequest<'_>) -> bool {
     let branch = pull.head.0.as_ref().map_or("", |head| head.r#ref.text());
     let labels: Vec<String> = pull.labels.0.iter().map(|label| label.name.text().to_owned()).collect();
     policy.managed.matches(pull.user.login(), branch, &labels)
+}
+
+/// Whether an unknown pull request may be recorded from the payload of this fact. A report on a closed one must not create a live record.
+fn may_create_record(kind: &FactKind, pull: &PullRequest<'_>) -> bool {
+    let ended = matches!(kind, FactKind::Closed { .. } | FactKind::Merged { .. });
+    details_of(kind).is_none() && (ended || pull.state.text() != "closed")
 }
 
 fn fact_kind(
@@ -134,23 +134,22 @@ fn actor(policy: &Policy, kind: &FactKind, event: &PullRequestEvent<'_>, pull: &
     }
 }
 
-fn describe(policy: &Policy, pull: &PullRequest<'_>) -> Result<PullRequestDetails, ParseRejection> {
+pub(super) fn describe(policy: &Policy, pull: &PullRequest<'_>) -> Result<PullRequestDetails, ParseRejection> {
     let head = pull.head.needed("pull_request.head")?;
     let base = pull.base.needed("pull_request.base")?;
     let (branch, base_branch) = (head.r#ref.text(), base.r#ref.text());
     if base_branch.is_empty() {
         return Err(ParseRejection::missing("pull_request.base.ref"));
     }
-    let body = pull.body.text();
-    let body = &body[..body.floor_char_boundary(BODY_BYTES)];
     Ok(PullRequestDetails {
         node_id: pull.node_id.0.as_deref().map(str::to_owned),
+        html_url: mapping::page_url(pull.html_url.text()),
         branch: branch.to_owned(),
         base_branch: base_branch.to_owned(),
         head: head.sha.sha().ok_or_else(|| ParseRejection::missing("pull_request.head.sha"))?,
         labels: mapping::labels(policy, pull.labels.0.iter().map(|label| label.name.text())),
         draft: pull.draft.0.unwrap_or(false),
-        vulnerability_id: policy.managed.vulnerability_id(&[pull.title.text(), branch, body]),
+        vulnerability_id: mapping::vulnerability_id(policy, pull.title.text(), branch, pull.body.text()),
         created_at: pull.created_at.needed("pull_request.created_at")?,
         size: pull.additions.0.zip(pull.deletions.0).map(|(added, deleted)| added.saturating_add(deleted)),
         required_checks: None,

@@ -6,6 +6,7 @@ use domain::signals::ApprovalReport;
 
 use super::issue_comment::{PostedText, commands};
 use super::payload::ReviewEvent;
+use super::pull_request::{describe, is_managed};
 use super::{ParseContext, ParseRejection, ParsedWebhook, PrSelector, WebhookFact};
 
 pub(super) fn read(ctx: &ParseContext<'_>, event: &ReviewEvent<'_>) -> Result<ParsedWebhook, ParseRejection> {
@@ -25,6 +26,8 @@ pub(super) fn read(ctx: &ParseContext<'_>, event: &ReviewEvent<'_>) -> Result<Pa
     let commands = match (action, submitted_at) {
         ("submitted", Some(at)) => {
             let post = PostedText {
+                kind: "review",
+                id: review.id.0,
                 pr: PrId::new(repo.clone(), number),
                 by: review.user.login(),
                 association: review.author_association.text(),
@@ -52,8 +55,8 @@ fn approval(
     number: u64,
 ) -> Result<Option<WebhookFact>, ParseRejection> {
     let (review, pull) = (event.review.needed("review")?, event.pull_request.needed("pull_request")?);
-    let by = review.user.login();
-    if !ctx.policies.for_repo(repo).approver_bot.is(by) {
+    let (by, policy) = (review.user.login(), ctx.policies.for_repo(repo));
+    if !policy.approver_bot.is(by) {
         return Ok(None);
     }
     // Requesting changes withdraws an approval; a comment neither grants nor withdraws it.
@@ -71,12 +74,16 @@ fn approval(
     let at = at.ok_or_else(|| ParseRejection::missing("review.submitted_at"))?;
     let occurred_at = if event.action.text() == "dismissed" { pull.updated_at.0.unwrap_or(at).max(at) } else { at };
     let approval = ApprovalReport { by: by.to_ascii_lowercase(), granted, at };
+    // A review of a closed pull request must not create a live record.
+    let managed = is_managed(policy, pull) && pull.state.text() == "open";
+    let described = if managed { describe(policy, pull).ok().map(Box::new) } else { None };
     Ok(Some(WebhookFact {
         selector: PrSelector::Numbers(vec![number]),
         id: ctx.event_id(),
         occurred_at,
         actor: Actor::ApproverBot,
         kind: FactKind::Approval { head, approval },
-        creates_record: false,
+        managed,
+        described,
     }))
 }

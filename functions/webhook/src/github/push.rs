@@ -25,7 +25,8 @@ pub(super) fn read(ctx: &ParseContext<'_>, event: &PushEvent<'_>) -> Result<Pars
         occurred_at,
         actor: Actor::GithubWebhook,
         kind: FactKind::BaseMoved { base: branch.to_owned() },
-        creates_record: false,
+        managed: false,
+        described: None,
     };
     Ok(ParsedWebhook { repo, fact: Some(fact), commands: Vec::new() })
 }

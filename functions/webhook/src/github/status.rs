@@ -1,10 +1,11 @@
 //! `status`: a commit status of a check or of Policy Bot. The payload names no pull request.
 
 use domain::event::FactKind;
+use domain::policy::Policy;
 use domain::signals::CheckKind;
 use platform::github::mapping::{self, CheckReportSource};
 
-use super::payload::StatusEvent;
+use super::payload::{BranchTip, StatusEvent};
 use super::{ParseContext, ParseRejection, ParsedWebhook, PrSelector, report_on_commit, short};
 
 pub(super) fn read(ctx: &ParseContext<'_>, event: &StatusEvent<'_>) -> Result<ParsedWebhook, ParseRejection> {
@@ -21,7 +22,7 @@ pub(super) fn read(ctx: &ParseContext<'_>, event: &StatusEvent<'_>) -> Result<Pa
         .0
         .or(event.updated_at.0)
         .ok_or_else(|| ParseRejection::ignored("the status has no timestamp: left to the next sweep"))?;
-    let selector = PrSelector::Head(head.clone());
+    let selector = (PrSelector::Head(head.clone()), is_tip_of_managed_branch(policy, event));
     if policy.is_policy_context(context) {
         let verdict = mapping::policy_verdict(policy, state, description).ok_or_else(unknown)?;
         let report = mapping::policy_report(verdict, at, description);
@@ -40,4 +41,11 @@ pub(super) fn read(ctx: &ParseContext<'_>, event: &StatusEvent<'_>) -> Result<Pa
     };
     let check = mapping::check(policy, &reported);
     Ok(report_on_commit(ctx, repo, selector, at, FactKind::Check { head, check }))
+}
+
+/// Whether the commit is the tip of a branch of a managed pull request. The payload lists branches of the repository, not of forks.
+fn is_tip_of_managed_branch(policy: &Policy, event: &StatusEvent<'_>) -> bool {
+    let is_tip = |tip: Option<&BranchTip<'_>>| tip.is_some_and(|tip| tip.sha.text() == event.sha.text());
+    let mut tips = event.branches.0.iter().filter(|branch| is_tip(branch.commit.0.as_ref()));
+    tips.any(|branch| policy.managed.matches("", branch.name.text(), &[]))
 }

@@ -95,7 +95,7 @@ fn pull(action: &str) -> Value {
 fn opened_describes_the_pull_request_and_may_create_a_record() {
     let fact = fact_of("pull_request", &pull("opened"));
     assert_eq!(
-        (fact.selector.clone(), fact.creates_record, fact.actor),
+        (fact.selector.clone(), fact.creates_record(), fact.actor),
         (PrSelector::Numbers(vec![42]), true, Actor::Codegenie)
     );
     assert_eq!(fact.occurred_at.to_string(), T0);
@@ -112,7 +112,7 @@ fn pull_request_actions_map_to_facts() {
     let edited = ["edited", "labeled", "unlabeled", "ready_for_review", "converted_to_draft"];
     for action in edited {
         let fact = fact_of("pull_request", &pull(action));
-        assert!(matches!(fact.kind, FactKind::Edited(_)) && fact.creates_record, "{action}");
+        assert!(matches!(fact.kind, FactKind::Edited(_)) && fact.creates_record(), "{action}");
         assert_eq!(fact.occurred_at.to_string(), T1);
     }
     assert!(matches!(fact_of("pull_request", &pull("reopened")).kind, FactKind::Reopened(_)));
@@ -143,7 +143,8 @@ fn closed_maps_to_merged_or_closed() {
     let pull_fact = |payload: &Value| fact_of("pull_request", payload);
     let fact = pull_fact(&closed);
     assert_eq!(fact.kind, FactKind::Closed { by: Some("codegenie[bot]".to_owned()), why: None });
-    assert_eq!((fact.occurred_at.to_string().as_str(), fact.creates_record), (at, false));
+    assert_eq!((fact.occurred_at.to_string().as_str(), fact.creates_record()), (at, true));
+    assert_eq!(fact.described.unwrap().head.as_str(), HEAD);
     for (login, by_automerge_bot, actor) in
         [("Automerge-Bot[bot]", true, Actor::AutomergeBot), ("jane", false, Actor::GithubWebhook)]
     {
@@ -173,9 +174,9 @@ fn unmanaged_pull_request_creates_no_record() {
         &[("pull_request.user", json!({"login": "jane"})), ("pull_request.head.ref", json!("fix"))],
     );
     let found = fact_of("pull_request", &unmanaged);
-    assert!(!found.creates_record);
+    assert!(!found.creates_record() && found.described.is_none());
     let labelled = with(unmanaged, &[("pull_request.labels", json!([{"name": "CodeGenie"}]))]);
-    assert!(fact_of("pull_request", &labelled).creates_record);
+    assert!(fact_of("pull_request", &labelled).creates_record());
 }
 
 #[test]
@@ -184,7 +185,7 @@ fn automerge_bot_attempts_map_to_merge_reports() {
     for action in ["enqueued", "auto_merge_enabled"] {
         let fact = fact_of("pull_request", &by_bot(action));
         assert!(matches!(&fact.kind, FactKind::Merge { report, .. } if !report.failed), "{action}");
-        assert_eq!((fact.actor, fact.creates_record), (Actor::AutomergeBot, false));
+        assert_eq!((fact.actor, fact.creates_record()), (Actor::AutomergeBot, true));
         assert!(ignored("pull_request", &pull(action)).contains("other than Automerge Bot"), "{action}");
     }
     let dequeued = with(pull("dequeued"), &[("reason", json!("CI_FAILURE"))]);
@@ -285,8 +286,19 @@ fn check_run_time_falls_back_to_other_timestamps() {
 
 #[test]
 fn own_check_run_and_suite_are_ignored() {
-    let own_run = with(run("in_progress", json!(null)), &[("check_run.app.id", json!(77))]);
+    let own_run = with(
+        run("completed", json!("failure")),
+        &[("check_run.app", json!({"id": 77})), ("check_run.name", json!("suture"))],
+    );
     assert!(ignored("check_run", &own_run).contains("own check"));
+    // Some payloads have no App; then the external id shows it too.
+    let external_id = ("check_run.external_id", json!("suture:acme/shop#42"));
+    let unnamed = with(run("completed", json!("failure")), &[("check_run.app", json!(null)), external_id.clone()]);
+    assert!(ignored("check_run", &unnamed).contains("own check"));
+    // Another App cannot hide a failed check by copying them.
+    let copied = with(own_run, &[("check_run.app.id", json!(3)), external_id]);
+    let FactKind::Check { check, .. } = fact_of("check_run", &copied).kind else { panic!() };
+    assert_eq!((check.name.as_str(), check.verdict), ("suture", CheckVerdict::Failed));
     let suite = json!({
         "action": "requested",
         "check_suite": {"head_sha": HEAD, "app": {"id": 77}, "pull_requests": [], "created_at": T0, "updated_at": T0},
@@ -329,6 +341,26 @@ fn button_of_own_check_run_is_a_command() {
         assert_eq!((message.pr().to_string(), webhook.fact.is_none()), ("acme/shop#42".to_owned(), true));
         assert_eq!(message.timestamp.to_string(), T1, "the time of the check run: the same in every redelivery");
         assert!(message.command_id.as_str().starts_with("cmd:"), "{}", message.command_id);
+    }
+}
+
+#[test]
+fn button_under_two_delivery_ids_is_one_command() {
+    let command_id = |delivery: &str, changes: &[(&str, Value)]| {
+        let body = button_click(changes).to_string();
+        let delivery = GithubDelivery { event: "check_run", id: delivery, body: body.as_bytes() };
+        let ParseOutcome::Parsed(webhook) = parse_delivery(&delivery, &Policies::default(), &own()) else { panic!() };
+        webhook.commands[0].command_id.clone()
+    };
+    let first = command_id("d-1", &[]);
+    assert_eq!(command_id("d-2", &[]), first);
+    for other in [
+        ("check_run.completed_at", json!("2026-03-02T11:00:00Z")),
+        ("check_run.id", json!(10)),
+        ("requested_action.identifier", json!("resume")),
+        ("sender.login", json!("jane")),
+    ] {
+        assert_ne!(command_id("d-1", std::slice::from_ref(&other)), first, "{}", other.0);
     }
 }
 
@@ -456,11 +488,56 @@ fn comment(body: &str) -> Value {
 }
 
 #[test]
+fn command_id_comes_from_the_comment_and_not_from_the_delivery() {
+    let command_id = |node_id: Value, id: Value| {
+        let payload = with(comment("/hold"), &[("comment.node_id", node_id), ("comment.id", id)]);
+        parsed("issue_comment", &payload).commands[0].command_id.to_string()
+    };
+    assert_eq!(command_id(json!("MDEyOklzc3VlQ29tbWVudDE="), json!(7)), "cmd:MDEyOklzc3VlQ29tbWVudDE=#1");
+    assert_eq!(command_id(json!(null), json!(7)), "cmd:comment-7#1");
+    assert_eq!(command_id(json!("a#b"), json!(7)), "cmd:comment-7#1");
+    assert_eq!(command_id(json!("x".repeat(101)), json!(null)), "cmd:d-1#1");
+    let review = with(review("submitted", "commented", "jane", "/hold"), &[("review.id", json!(7))]);
+    assert_eq!(parsed("pull_request_review", &review).commands[0].command_id.as_str(), "cmd:review-7#1");
+}
+
+#[test]
+fn comment_on_a_line_is_a_command() {
+    let on_line = |changes: &[(&str, Value)]| {
+        let payload = json!({
+            "action": "created",
+            "comment": {"id": 7, "node_id": "PRRC_1", "user": {"login": "jane"}, "body": "Stuck?\r\n/rebuild", "created_at": T0,
+                        "author_association": "MEMBER", "path": "src/main.rs", "line": 3},
+            "pull_request": {"number": 42, "state": "open"},
+            "repository": {"id": 5, "full_name": "acme/shop"}
+        });
+        with(payload, changes)
+    };
+    let webhook = parsed("pull_request_review_comment", &on_line(&[]));
+    let [command] = &webhook.commands[..] else { panic!("{webhook:?}") };
+    assert_eq!((command.command_id.as_str(), command.command), ("cmd:PRRC_1#1", Command::Rebuild));
+    assert_eq!((command.pr().to_string().as_str(), command.comment.as_deref()), ("acme/shop#42", Some("PRRC_1")));
+    assert_eq!((command.source, webhook.fact), (CommandSource::PrComment, None));
+    for (change, why) in [
+        (("action", json!("edited")), "edited"),
+        (("action", json!("deleted")), "pull_request_review_comment.deleted"),
+        (("comment.body", json!("no command")), "without a command"),
+        (("comment.author_association", json!("NONE")), "without write access"),
+        (("comment.user.login", json!("suture[bot]")), "own comment"),
+    ] {
+        let found = ignored("pull_request_review_comment", &on_line(&[change]));
+        assert!(found.contains(why), "{found}");
+    }
+    let nowhere = on_line(&[("pull_request", json!(null))]);
+    assert!(malformed("pull_request_review_comment", &nowhere).contains("pull_request"));
+}
+
+#[test]
 fn comment_commands_are_parsed_in_order() {
     let webhook = parsed("issue_comment", &comment("/hold until Monday\r\n/rebuild\r\n/holdd"));
     let commands: Vec<(&str, Command, Option<&str>)> =
         webhook.commands.iter().map(|c| (c.command_id.as_str(), c.command, c.args.as_deref())).collect();
-    assert_eq!(commands, [("cmd:d-1#1", Command::Hold, Some("until Monday")), ("cmd:d-1#2", Command::Rebuild, None)]);
+    assert_eq!(commands, [("cmd:IC_1#1", Command::Hold, Some("until Monday")), ("cmd:IC_1#2", Command::Rebuild, None)]);
     let first = &webhook.commands[0];
     assert_eq!((first.pr().to_string().as_str(), first.requested_by.as_str()), ("acme/shop#42", "jane"));
     assert_eq!((first.timestamp.to_string().as_str(), &first.run_id, &first.head_sha), (T0, &None, &None));
@@ -528,7 +605,7 @@ fn ping_names_missing_event_subscriptions() {
     let ping = |events: &[&str]| ignored("ping", &json!({"hook": {"events": events}}));
     assert!(ping(&["*"]).contains("subscribed to all"));
     let some = ping(&["pull_request", "push"]);
-    assert!(some.ends_with("status, check_run, check_suite, pull_request_review, issue_comment"), "{some}");
+    assert!(some.ends_with("check_suite, pull_request_review, pull_request_review_comment, issue_comment"), "{some}");
     assert_eq!(ignored("ping", &json!({})), "connected");
     assert!(ignored("installation", &json!({"action": "deleted"})).contains("deleted"));
     assert!(

@@ -36,6 +36,10 @@ impl Fakes {
         format!("https://github.com/{}", self.github.repo(repo).settings.name)
     }
 
+    pub(crate) fn pull_html(&self, repo: RepoIx, number: u64) -> String {
+        format!("{}/pull/{number}", self.repo_html(repo))
+    }
+
     pub(crate) fn repo_json(&self, ix: RepoIx) -> Value {
         let repo = self.github.repo(ix);
         json!({
@@ -57,7 +61,7 @@ impl Fakes {
     pub(crate) fn pull_json(&self, ix: PrIx, detail: bool) -> Value {
         let pull = self.github.pull(ix);
         let repo = self.github.repo(pull.repo);
-        let (url, html) = (self.repo_url(pull.repo), self.repo_html(pull.repo));
+        let url = self.repo_url(pull.repo);
         let merged = pull.state == PullState::Merged;
         let head_owner = if pull.fork { "contributor" } else { &repo.owner };
         let head_repo = match (pull.fork, pull.head_deleted) {
@@ -71,7 +75,7 @@ impl Fakes {
             "id": pull.id, "node_id": pull.node_id, "number": pull.number, "title": pull.title, "body": pull.body,
             "state": if pull.is_open() { "open" } else { "closed" }, "locked": false, "draft": pull.draft,
             "user": user(&pull.author), "author_association": self.association(&pull.author),
-            "url": format!("{url}/pulls/{}", pull.number), "html_url": format!("{html}/pull/{}", pull.number),
+            "url": format!("{url}/pulls/{}", pull.number), "html_url": self.pull_html(pull.repo, pull.number),
             "issue_url": format!("{url}/issues/{}", pull.number),
             "comments_url": format!("{url}/issues/{}/comments", pull.number),
             "statuses_url": format!("{url}/statuses/{}", pull.head()),
@@ -204,10 +208,10 @@ impl Fakes {
             "labels": pull.labels.iter().map(|name| label(name)).collect::<Vec<_>>(), "draft": pull.draft,
             "comments": self.github.comments_of.get(&(pull.repo, pull.number)).map_or(0, Vec::len),
             "url": format!("{}/issues/{}", self.repo_url(pull.repo), pull.number),
-            "html_url": format!("{}/pull/{}", self.repo_html(pull.repo), pull.number),
+            "html_url": self.pull_html(pull.repo, pull.number),
             "created_at": stamp(pull.created_at), "updated_at": stamp(pull.updated_at),
             "closed_at": pull.closed_at.map(stamp), "author_association": self.association(&pull.author),
-            "pull_request": {"url": url, "html_url": format!("{}/pull/{}", self.repo_html(pull.repo), pull.number),
+            "pull_request": {"url": url, "html_url": self.pull_html(pull.repo, pull.number),
                              "merged_at": pull.closed_at.filter(|_| pull.state == PullState::Merged).map(stamp)},
         })
     }

@@ -55,6 +55,7 @@ fn new_record(pr: &PrId, first: Option<&Interval>, policy: &Policy) -> Option<Pu
     let at = first?.since;
     let details = PullRequestDetails {
         node_id: None,
+        html_url: None,
         branch: String::new(),
         base_branch: "its base".to_owned(),
         head: "0000000000000000000000000000000000000000".parse::<Sha>().ok()?,
@@ -66,8 +67,14 @@ fn new_record(pr: &PrId, first: Option<&Interval>, policy: &Policy) -> Option<Pu
         required_checks: Some(Vec::new()),
     };
     let what = FactKind::Opened(details);
-    let fact =
-        Fact { id: EventId::new("replay"), pr: pr.clone(), occurred_at: at, actor: Actor::GithubWebhook, kind: what };
+    let fact = Fact {
+        id: EventId::new("replay"),
+        pr: pr.clone(),
+        occurred_at: at,
+        actor: Actor::GithubWebhook,
+        kind: what,
+        described: None,
+    };
     decide(policy, None, &fact, at).record
 }
 

@@ -1,6 +1,6 @@
 //! Parses commands from a comment. A command is the first word of a line that is plain text in the rendered comment:
-//! Markdown is parsed, so text that is quoted, code, struck out or hidden in HTML is not a command. Whether a command is
-//! allowed is decided in `validity`.
+//! Markdown is parsed, so text that is quoted, code, struck out, hidden in HTML, or part of a heading, a table or a
+//! formula is not a command. Whether a command is allowed is decided in `validity`.
 
 use pulldown_cmark::{Event, Options, Parser, Tag};
 
@@ -17,6 +17,13 @@ pub const ARGS_MAX_CHARS: usize = 200;
 
 /// The lengths, without the slash, at which an unknown word counts as an attempted command.
 const WORD_LETTERS: std::ops::RangeInclusive<usize> = 2..=30;
+
+/// GitHub's extensions of Markdown that decide which text is plain.
+const GITHUB_MARKDOWN: Options =
+    Options::ENABLE_STRIKETHROUGH.union(Options::ENABLE_TABLES).union(Options::ENABLE_MATH);
+
+/// Punctuation that people put behind a command.
+const PUNCTUATION: [char; 3] = ['.', ',', '!'];
 
 /// One command, or a word that looks like one, in a comment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,13 +95,17 @@ fn within_limit(body: &str) -> &str {
 fn visible_lines(text: &str) -> Vec<&str> {
     let mut lines = Vec::new();
     let mut hidden_until = 0;
-    // Of GitHub's Markdown extensions, only strike-through matters here.
-    for (event, range) in Parser::new_ext(text, Options::ENABLE_STRIKETHROUGH).into_offset_iter() {
+    for (event, range) in Parser::new_ext(text, GITHUB_MARKDOWN).into_offset_iter() {
         match event {
-            Event::Start(Tag::BlockQuote(_) | Tag::CodeBlock(_) | Tag::Image { .. } | Tag::Strikethrough) => {
-                hidden_until = range.end.max(hidden_until)
-            }
-            // Inline code, HTML and link targets are separate events, never text.
+            Event::Start(
+                Tag::BlockQuote(_)
+                | Tag::CodeBlock(_)
+                | Tag::Image { .. }
+                | Tag::Strikethrough
+                | Tag::Table(_)
+                | Tag::Heading { .. },
+            ) => hidden_until = range.end.max(hidden_until),
+            // Inline code, formulas, HTML and link targets are separate events, never text.
             Event::Text(_) if range.start >= hidden_until => lines.extend(line_from(text, range.start)),
             Event::Text(_)
             | Event::Start(_)
@@ -126,10 +137,11 @@ fn line_from(text: &str, start: usize) -> Option<&str> {
     rest.split(['\n', '\r']).next()
 }
 
-/// The command in the first word of a line. The word must match completely: `/rebuild.` and `/usr/bin` are ignored.
+/// The command in the first word of a line. Except for punctuation behind it, the word must match completely:
+/// `/usr/bin` and `/rebuild/x` are ignored.
 fn read_line(line: &str) -> Option<ParsedCommand> {
     let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
-    if let Some(command) = Command::named(word) {
+    if let Some(command) = Command::named(word.trim_end_matches(PUNCTUATION)) {
         let args = rest.trim().chars().take(ARGS_MAX_CHARS).collect();
         return Some(ParsedCommand::Known { command, args });
     }
@@ -193,9 +205,8 @@ mod tests {
             ("text\n   /rebuild", "/rebuild"),
             ("text\n    /rebuild", ""),
             ("text\n\t/rebuild", ""),
-            ("/rebuild\n---\nDanny", "/rebuild"),
-            ("/rebuild\n-- \nDanny", "/rebuild"),
-            ("# /rebuild", ""),
+            ("/rebuild\n\n---\nDanny", "/rebuild"),
+            ("/rebuild\n\n-- \nDanny", "/rebuild"),
             ("\\/rebuild", ""),
             ("&#47;rebuild", ""),
             ("*/rebuild*", ""),
@@ -218,10 +229,59 @@ mod tests {
     }
 
     #[test]
+    fn punctuation_behind_a_command_is_forgiven() {
+        check(&[
+            ("/rebuild.", "/rebuild"),
+            ("/rebuild, please", "/rebuild(please)"),
+            ("/Rebuild!!", "/rebuild"),
+            ("/hold... until Monday.", "/hold(until Monday.)"),
+            ("/rebuild.now", ""),
+            ("/rebuild?", ""),
+            ("/rebuild:", ""),
+            (".", ""),
+        ]);
+    }
+
+    #[test]
+    fn table_is_not_a_command() {
+        check(&[
+            ("a | b\n---|---\n/cancel | closes it", ""),
+            ("| a | b |\n|---|---|\n/cancel | closes it\n/merge\n\n/hold", "/hold"),
+            ("/cancel | closes it\n---|---\nx | y", ""),
+            ("Commands:\n\n/cancel\n\n/merge | x\n:-- | --:\n", "/cancel"),
+            ("- a | b\n  ---|---\n  /cancel | x", ""),
+            ("/hold a | b", "/hold(a | b)"),
+            ("/rebuild | x\n/hold", "/rebuild(| x) /hold"),
+        ]);
+    }
+
+    #[test]
+    fn formula_is_not_a_command() {
+        check(&[
+            ("$$\n/cancel\n$$", ""),
+            ("$$\nx\n/cancel\ny\n$$\n/hold", "/hold"),
+            ("Text $$x\n/cancel\n$$", ""),
+            ("$$\n/cancel", "/cancel"),
+            ("It costs $5 or $6.\n/rebuild", "/rebuild"),
+            ("`$$`\n/rebuild\n`$$`", "/rebuild"),
+        ]);
+    }
+
+    #[test]
+    fn heading_is_not_a_command() {
+        check(&[
+            ("# /rebuild", ""),
+            ("/cancel\n---", ""),
+            ("/cancel\n===\n/hold", "/hold"),
+            ("Text\n/cancel\nmore\n-- \n/hold", "/hold"),
+            ("/cancel\n\n===", "/cancel"),
+            ("- a\n\n  /cancel\n  ---", ""),
+        ]);
+    }
+
+    #[test]
     fn command_with_attached_characters_is_ignored() {
         check(&[
-            ("/rebuild.", ""),
-            ("/rebuild,", ""),
             ("/rebuild/x", ""),
             ("/rebuild`x`", ""),
             ("/rebuild**now**", ""),
@@ -400,7 +460,9 @@ mod tests {
 
     #[test]
     fn hostile_markdown_is_parsed_in_time() {
-        for piece in ["*a ", "[", "`a ", "> ", "- ", "![", "<!--", "\n/a", "a\\\n", "[a]:\n/x\n"] {
+        for piece in
+            ["*a ", "[", "`a ", "> ", "- ", "![", "<!--", "\n/a", "a\\\n", "[a]:\n/x\n", "$$", "$a ", "|", "a|b\n-|-\n"]
+        {
             let body = format!("/rebuild\n\n{}", piece.repeat(BODY_MAX_BYTES / piece.len()));
             assert_eq!(read(&body), "/rebuild", "{piece:?}");
         }
@@ -414,7 +476,8 @@ mod tests {
     fn markdown() -> impl Strategy<Value = String> {
         let pieces = proptest::sample::select(vec![
             "/rebuild", "/hold x", "/cancle", "\n", "\n\n", "\r\n", "> ", "- ", "    ", "\t", "```", "~~~", "`",
-            "<!--", "-->", "<div>", "~~", "[a]: ", "![", "](b)", "é", "\u{feff}", "\0", "text ",
+            "<!--", "-->", "<div>", "~~", "$$", "---|---", " | ", "===", "[a]: ", "![", "](b)", "é", "\u{feff}", "\0",
+            "text ",
         ]);
         proptest::collection::vec(pieces, 0..40).prop_map(|pieces| pieces.concat())
     }

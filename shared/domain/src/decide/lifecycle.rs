@@ -7,7 +7,8 @@ use jiff::Timestamp;
 
 use crate::budget::RetryCounts;
 use crate::decide::{
-    Decision, DecisionBuilder, FactOutcome, HeadChange, RunChange, VulnerabilityChange, VulnerabilityUpdate, no_change,
+    Decision, DecisionBuilder, FactOutcome, HeadChange, RunChange, VulnerabilityChange, VulnerabilityUpdate,
+    decide_on_record, no_change,
 };
 use crate::event::{CloseReason, EventKind, EventPayload, Fact, FactKind, PullRequestDetails, ReplacementLink};
 use crate::id::Sha;
@@ -21,13 +22,24 @@ use crate::time::saturating_after;
 use crate::transition::TransitionTrigger;
 
 /// The first fact about a pull request. Each `pull_request` event has all details, so any of them can create the
-/// record, but only `opened` shows that no event was missed. Other facts are late, or about a pull request that Suture
-/// does not manage.
+/// record, but only `opened` shows that no event was missed. A close or a merge that overtakes `opened` creates a
+/// terminal record, so that the late `opened` changes nothing. Other facts are about a pull request that Suture does not
+/// manage.
 pub(super) fn first_seen(policy: &Policy, fact: &Fact, now: Timestamp) -> Decision {
+    const MISSED: Option<&str> = Some("first seen by an event other than `opened`");
+    let created = |builder: DecisionBuilder<'_>| {
+        let reason = format!("{} created", builder.record.id);
+        builder.finish(FactOutcome::Applied, reason)
+    };
     match &fact.kind {
-        FactKind::Opened(described) => create_record(policy, fact, described, now, None),
-        FactKind::Reopened(described) | FactKind::Edited(described) | FactKind::HeadMoved { described, .. } => {
-            create_record(policy, fact, described, now, Some("first seen by an event other than `opened`"))
+        FactKind::Opened(described) => created(create_record(policy, fact, described, now, None)),
+        FactKind::Edited(described) | FactKind::HeadMoved { described, .. } => {
+            created(create_record(policy, fact, described, now, MISSED))
+        }
+        FactKind::Reopened(described) => {
+            let mut builder = create_record(policy, fact, described, now, MISSED);
+            builder.record.reopened_at = Some(fact.occurred_at);
+            created(builder)
         }
         FactKind::Closed { .. }
         | FactKind::Merged { .. }
@@ -43,22 +55,26 @@ pub(super) fn first_seen(policy: &Policy, fact: &Fact, now: Timestamp) -> Decisi
         | FactKind::Linked(_)
         | FactKind::Diagnosed(_)
         | FactKind::Remedy { .. }
-        | FactKind::CommandRequested(_) => no_change(FactOutcome::Ignored, format!("{} has no record", fact.pr)),
+        | FactKind::CommandRequested(_) => match &fact.described {
+            Some(described) => decide_on_record(create_record(policy, fact, described, now, MISSED)),
+            None => no_change(FactOutcome::Ignored, format!("{} has no record", fact.pr)),
+        },
     }
 }
 
 /// `missed` says why events may have been missed before this one.
-fn create_record(
-    policy: &Policy,
-    fact: &Fact,
+fn create_record<'a>(
+    policy: &'a Policy,
+    fact: &'a Fact,
     described: &PullRequestDetails,
     now: Timestamp,
     missed: Option<&str>,
-) -> Decision {
+) -> DecisionBuilder<'a> {
     let at = fact.occurred_at.min(now);
     let record = PullRequest {
         id: fact.pr.clone(),
         node_id: described.node_id.clone(),
+        html_url: described.html_url.clone(),
         branch: described.branch.clone(),
         base_branch: described.base_branch.clone(),
         vulnerability_id: described.vulnerability_id.clone(),
@@ -125,8 +141,7 @@ fn create_record(
         ..EventPayload::text(missed.unwrap_or_default())
     };
     builder.log(EventKind::PrOpened, None, payload);
-    let reason = format!("{} created", builder.record.id);
-    builder.finish(FactOutcome::Applied, reason)
+    builder
 }
 
 /// Logs that the health checks after the merge passed.
@@ -186,6 +201,7 @@ pub(super) fn apply_details(
     }
     record.branch.clone_from(&described.branch);
     record.node_id = described.node_id.clone().or_else(|| record.node_id.take());
+    record.html_url = described.html_url.clone().or_else(|| record.html_url.take());
     record.size = described.size.or(record.size);
     if !was_actionable && record.is_actionable() && record.verify_reason.is_none() {
         // After a hold or a draft, the bots get the full threshold before the pull request counts as stale.
@@ -330,6 +346,7 @@ pub(super) fn closed(mut builder: DecisionBuilder<'_>, by: Option<&str>, why: Op
     let text = if substatus.is_some() { "" } else { "out of band: not closed by Suture" };
     let payload = EventPayload { by: by.map(str::to_owned), ..EventPayload::text(text) };
     let from = builder.record.state;
+    move_to_final_head(&mut builder);
     let entered_at = builder.fact_time();
     let change = builder.enter(TransitionTrigger::PrClosed, substatus, entered_at);
     builder.log(EventKind::PrClosed, change, payload);
@@ -343,12 +360,23 @@ pub(super) fn merged(mut builder: DecisionBuilder<'_>, by: Option<&str>, by_auto
     let expected = by_automerge_bot && matches!(from, State::Approved | State::Merging);
     let text = if expected { String::new() } else { format!("out of band: merged from {from}") };
     let payload = EventPayload { by: by.map(str::to_owned), ..EventPayload::text(&text) };
+    move_to_final_head(&mut builder);
     let at = builder.fact_time();
     let change = builder.enter(TransitionTrigger::MergeConfirmed, None, at);
     builder.log(kind, change, payload);
     end_run_by_merge(&mut builder, kind);
     end_record(&mut builder, at);
     builder.finish(FactOutcome::Applied, format!("{kind}: {from} → MERGED"))
+}
+
+/// A close or a merge can overtake the push before it; its payload has the final head.
+fn move_to_final_head(builder: &mut DecisionBuilder<'_>) {
+    let (at, record) = (builder.fact.occurred_at, &mut builder.record);
+    let Some(described) = &builder.fact.described else { return };
+    if described.head != record.head_sha && at >= record.head_at {
+        builder.heads.push(HeadChange::Superseded(record.head_sha.clone()));
+        record.move_head(described.head.clone(), at);
+    }
 }
 
 /// Exactly one of the two is logged for a merge (R-STATE-7).

@@ -148,11 +148,15 @@ pub fn decide(policy: &Policy, record: Option<PullRequest>, fact: &Fact, now: Ti
         return lifecycle::first_seen(policy, fact, now);
     };
     if record.state.is_terminal() && !applies_to_terminal(&record, fact) {
-        return no_change(FactOutcome::Ignored, format!("{} is already {}", record.id, record.state));
+        let outcome = if reports_same_end(record.state, fact) { FactOutcome::Duplicate } else { FactOutcome::Ignored };
+        return no_change(outcome, format!("{} is already {}", record.id, record.state));
     }
-    let was_closed = record.state == State::Closed;
-    let builder = DecisionBuilder::new(policy, record, fact, now);
-    match &fact.kind {
+    decide_on_record(DecisionBuilder::new(policy, record, fact, now))
+}
+
+fn decide_on_record(builder: DecisionBuilder<'_>) -> Decision {
+    let was_closed = builder.record.state == State::Closed;
+    match &builder.fact.kind {
         FactKind::Reopened(described) => lifecycle::reopened(builder, described),
         FactKind::Opened(described) | FactKind::Edited(described) | FactKind::HeadMoved { described, .. }
             if was_closed =>
@@ -212,6 +216,11 @@ fn applies_to_terminal(record: &PullRequest, fact: &Fact) -> bool {
         | FactKind::Skipped { .. }
         | FactKind::Diagnosed(_) => false,
     }
+}
+
+/// Whether the fact is the close or the merge that ended the pull request, delivered again.
+fn reports_same_end(state: State, fact: &Fact) -> bool {
+    matches!((state, &fact.kind), (State::Closed, FactKind::Closed { .. }) | (State::Merged, FactKind::Merged { .. }))
 }
 
 /// A decision that changes nothing.

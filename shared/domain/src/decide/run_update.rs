@@ -184,7 +184,7 @@ fn ended(
     } else if builder.record.state == State::Closed && active.strategy == Strategy::CloseAndReopen {
         // The pull request is closed and has no replacement, so a person has to take care of the vulnerability, however
         // the run ended.
-        builder.add_effect(EffectKind::Notice(text::missing_replacement(&builder.record, why)));
+        builder.add_effect(EffectKind::Notice(text::missing_replacement(&builder.record, why, builder.policy)));
     }
     builder.finish(FactOutcome::Applied, format!("{} {why}", active.strategy))
 }

@@ -81,6 +81,28 @@ pub struct Policy {
     pub never_transient: NeverTransientRules,
     /// Failures that are retried, by name.
     pub transient: TransientRules,
+    /// The address of GitHub's pages. It follows from the address of its API, so it is not a setting of the file.
+    #[serde(skip)]
+    pub github_url: GithubUrl,
+}
+
+/// The address of GitHub's pages, for links to pull requests whose page GitHub has not named yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GithubUrl(pub String);
+
+impl Default for GithubUrl {
+    fn default() -> Self {
+        Self("https://github.com".to_owned())
+    }
+}
+
+impl GithubUrl {
+    /// From the address of the API: `https://HOST/api/v3` with GitHub Enterprise Server, `https://api.HOST` otherwise.
+    pub fn from_api_url(url: &str) -> Self {
+        let url = url.trim_end_matches('/');
+        let url = ["/api/v3", "/api"].iter().find_map(|path| url.strip_suffix(path)).unwrap_or(url);
+        Self(url.replacen("://api.", "://", 1))
+    }
 }
 
 impl Policy {
@@ -142,6 +164,15 @@ impl Policies {
         load::parse(toml_text)
     }
 
+    /// The same policies with this address of GitHub's pages.
+    #[must_use]
+    pub fn with_github_url(mut self, url: &GithubUrl) -> Self {
+        for policy in std::iter::once(&mut self.base).chain(self.repos.values_mut()) {
+            policy.github_url = url.clone();
+        }
+        self
+    }
+
     /// The policy of a repository: its own if it has overrides, else the base policy.
     pub fn for_repo(&self, repo: &RepoName) -> &Policy {
         self.repos.get(&repo.as_str().to_ascii_lowercase()).unwrap_or(&self.base)
@@ -164,6 +195,26 @@ mod tests {
 
     fn repo(name: &str) -> RepoName {
         name.parse().unwrap()
+    }
+
+    #[test]
+    fn github_url_follows_from_the_api_url() {
+        for (api, pages) in [
+            ("https://api.github.com", "https://github.com"),
+            ("https://api.github.com/", "https://github.com"),
+            ("https://ghe.example.org/api/v3", "https://ghe.example.org"),
+            ("https://ghe.example.org/api/v3/", "https://ghe.example.org"),
+            ("https://api.tenant.ghe.com", "https://tenant.ghe.com"),
+            ("http://127.0.0.1:8081", "http://127.0.0.1:8081"),
+        ] {
+            assert_eq!(GithubUrl::from_api_url(api).0, pages, "{api}");
+        }
+        assert_eq!(GithubUrl::default(), GithubUrl::from_api_url("https://api.github.com"));
+        let policies = Policies::parse("[repos.'acme/shop']\nmode = 'act'").unwrap();
+        let policies = policies.with_github_url(&GithubUrl("https://ghe.example.org".to_owned()));
+        for name in ["acme/shop", "acme/other"] {
+            assert_eq!(policies.for_repo(&repo(name)).github_url.0, "https://ghe.example.org");
+        }
     }
 
     #[test]

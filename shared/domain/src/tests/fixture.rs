@@ -47,6 +47,7 @@ pub(crate) fn acting() -> Policy {
 pub(crate) fn described(head: &Sha) -> PullRequestDetails {
     PullRequestDetails {
         node_id: Some("PR_kwDOA".to_owned()),
+        html_url: None,
         branch: "codegenie/fix-openssl".to_owned(),
         base_branch: "main".to_owned(),
         head: head.clone(),
@@ -199,6 +200,7 @@ impl PrScenario {
             occurred_at: at,
             actor: Actor::GithubWebhook,
             kind: what,
+            described: None,
         };
         self.apply_fact(&fact);
     }

@@ -5,6 +5,7 @@
 
 mod branch_update;
 mod check_run;
+mod first_seen;
 pub(crate) mod fixture;
 mod properties;
 mod remediation;

@@ -91,7 +91,14 @@ fn time_of(what: &FactKind) -> Timestamp {
 }
 
 fn fact(n: usize, occurred_at: Timestamp, what: FactKind) -> Fact {
-    Fact { id: EventId::new(format!("d{n}")), pr: pr(), occurred_at, actor: Actor::GithubWebhook, kind: what }
+    Fact {
+        id: EventId::new(format!("d{n}")),
+        pr: pr(),
+        occurred_at,
+        actor: Actor::GithubWebhook,
+        kind: what,
+        described: None,
+    }
 }
 
 /// Pushes and reports on any of the heads, ordered by time.

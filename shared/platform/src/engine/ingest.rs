@@ -1,17 +1,19 @@
 //! Applies an external fact, from a webhook or from the queue. Both callers use this one function.
 
-use domain::event::Fact;
+use domain::decide::FactOutcome;
+use domain::event::{Fact, FactKind};
+use domain::id::Sha;
 use domain::pull_request::PullRequest;
 use jiff::Timestamp;
 
-use super::replacement;
-use super::repo_registry::RepoRegistry;
+use super::repo_registry::{FIRST_VERSION, RepoRegistry};
 use super::{ApplyResult, Engine, EngineError};
+use super::{early_reports, replacement};
 use crate::publish::Publisher;
 use crate::store::Store;
 
-/// Applies a fact, registers the repository of a new pull request, and links a replacement with the pull request it replaces. `record`
-/// saves a read if the caller has the record already.
+/// Applies a fact, registers the repository of a new pull request, links a replacement with the pull request it replaces, and applies
+/// the reports that arrived before their commit became the head. `record` saves a read if the caller has the record already.
 pub async fn apply_fact<S: Store, O: Publisher>(
     engine: &Engine<S, O>,
     repos: &RepoRegistry,
@@ -25,5 +27,23 @@ pub async fn apply_fact<S: Store, O: Publisher>(
     };
     repos.register_new(engine.store(), &applied, now).await;
     replacement::link_after(engine, &applied, now).await?;
+    if let Some(head) = announced_head(fact, &applied) {
+        early_reports::apply(engine, &fact.pr, head, now).await?;
+    }
     Ok(applied)
+}
+
+/// The commit that the fact made the head. Of a duplicate too: the first process may have died before it applied the early reports.
+fn announced_head<'a>(fact: &'a Fact, applied: &'a ApplyResult) -> Option<&'a Sha> {
+    let record = applied.record.as_ref();
+    let changed = matches!(applied.outcome, FactOutcome::Applied | FactOutcome::Duplicate);
+    if !changed || record.is_some_and(|record| record.state.is_terminal()) {
+        return None;
+    }
+    if let FactKind::Opened(described) | FactKind::Reopened(described) | FactKind::HeadMoved { described, .. } =
+        &fact.kind
+    {
+        return Some(&described.head);
+    }
+    record.filter(|record| record.version == FIRST_VERSION).map(|record| &record.head_sha)
 }

@@ -1,6 +1,7 @@
 //! The apply loop: load the record, decide, commit in one transaction, publish the effects, delete the published ones from the outbox.
 //! All changes of records go through it: webhooks, sweeps, commands and remedy results. The decisions are in `domain::decide`.
 
+pub mod early_reports;
 pub mod ingest;
 pub mod replacement;
 pub mod repo_registry;

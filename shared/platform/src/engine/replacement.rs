@@ -84,6 +84,13 @@ async fn apply_link<S: Store, O: Publisher>(
         ReplacementLink::ReplacedBy(number) | ReplacementLink::Replaces(number) => number,
     };
     let id = EventId::new(format!("link#{}#{other}", pr.number));
-    let fact = Fact { id, pr: pr.clone(), occurred_at: now, actor: Actor::Codegenie, kind: FactKind::Linked(link) };
+    let fact = Fact {
+        id,
+        pr: pr.clone(),
+        occurred_at: now,
+        actor: Actor::Codegenie,
+        kind: FactKind::Linked(link),
+        described: None,
+    };
     engine.apply(&fact, now).await.map(drop)
 }

@@ -13,7 +13,7 @@ use crate::store::Store;
 use crate::store::schema;
 
 /// The version of a new record.
-const FIRST_VERSION: u64 = 1;
+pub(super) const FIRST_VERSION: u64 = 1;
 
 /// The repositories that this process has registered.
 #[derive(Debug, Default)]

@@ -13,6 +13,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
+use tracing::warn;
 
 use super::auth::{Credentials, Identity, Session};
 use super::rate_limit::{RateLimiter, RateLimits};
@@ -158,10 +159,13 @@ impl GitHub {
 pub(super) async fn all_pages<T: DeserializeOwned>(github: &Octocrab, path: &str) -> octocrab::Result<Vec<T>> {
     let (mut all, mut next) = (Vec::new(), Some(path.to_owned()));
     for _ in 0..MAX_PAGES {
-        let Some(path) = next else { break };
+        let Some(path) = next.take() else { break };
         let page: Page<T> = github.get(path, None::<&()>).await?;
         next = next_page(&page);
         all.extend(page);
+    }
+    if next.is_some() {
+        warn!(path, pages = MAX_PAGES, "list has more pages than are read");
     }
     Ok(all)
 }

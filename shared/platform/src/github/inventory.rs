@@ -6,12 +6,13 @@ use domain::id::{PrId, RepoName};
 use domain::policy::Policy;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use tracing::warn;
 
 use super::client::GitHub;
 use super::graphql::{CLOSED_PULL_REQUESTS, GraphqlResponse, OPEN_PULL_REQUESTS};
 use super::mapping;
 use super::pulls::owner;
-use super::snapshots::{Actor, Label, List, top_of};
+use super::snapshots::{Actor, Label, List};
 use crate::transport::ApiError;
 
 /// Pages of 100 pull requests; further ones are not listed.
@@ -52,6 +53,7 @@ struct InventoryRepository {
 struct InventoryPull {
     id: String,
     number: u64,
+    url: Option<String>,
     title: String,
     body: String,
     is_draft: bool,
@@ -83,9 +85,10 @@ impl GitHub {
             listed.extend(pulls.iter().filter_map(|pull| list(repo, pull, policy)));
             after = pulls.page_info.end_cursor.filter(|_| pulls.page_info.has_next_page);
             if after.is_none() {
-                break;
+                return Ok(listed);
             }
         }
+        warn!(%repo, pages = MAX_PAGES, "repository has more open pull requests than are listed");
         Ok(listed)
     }
 
@@ -126,19 +129,19 @@ impl GitHub {
 
 fn list(repo: &RepoName, pull: &InventoryPull, policy: &Policy) -> Option<ListedPullRequest> {
     let labels: Vec<String> = pull.labels.iter().flat_map(List::iter).map(|label| label.name.clone()).collect();
-    let texts = [pull.title.as_str(), &pull.head_ref_name, top_of(&pull.body)];
     Some(ListedPullRequest {
         id: PrId::new(repo.clone(), pull.number),
         author: pull.author.as_ref().map(Actor::login).unwrap_or_default(),
         updated_at: pull.updated_at,
         described: PullRequestDetails {
             node_id: Some(pull.id.clone()),
+            html_url: pull.url.as_deref().and_then(mapping::page_url),
             branch: pull.head_ref_name.clone(),
             base_branch: pull.base_ref_name.clone(),
             head: pull.head_ref_oid.parse().ok()?,
             labels: mapping::labels(policy, labels.iter().map(String::as_str)),
             draft: pull.is_draft,
-            vulnerability_id: policy.managed.vulnerability_id(&texts),
+            vulnerability_id: mapping::vulnerability_id(policy, &pull.title, &pull.head_ref_name, &pull.body),
             created_at: pull.created_at,
             size: Some(pull.additions.saturating_add(pull.deletions)),
             required_checks: None,

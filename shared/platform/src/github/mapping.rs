@@ -3,11 +3,24 @@
 
 use domain::policy::Policy;
 use domain::signals::{CheckFailure, CheckKind, CheckReport, CheckVerdict, PolicyReport, PolicyVerdict, RenewalMark};
+use domain::text::check_run::CHECK_RUN_NAME;
 use domain::transient::{FailureClass, FailureSignals, classify};
 use jiff::Timestamp;
 
+use super::checks::pr_of_check_run;
+
 /// Prefix of the labels with which users control Suture.
 const LABEL_PREFIX: &str = "suture/";
+
+/// Only this much of a description is searched for the vulnerability id.
+const BODY_BYTES: usize = 16 * 1024;
+
+/// Whether a check run is Suture's own, which is never a signal: it has Suture's name or external id, and it is Suture's App that created
+/// it, or the payload names none. Any App can copy a name or an external id, so they alone hide nothing.
+pub fn is_own_check_run(own_app: Option<u64>, app: Option<u64>, name: &str, external_id: &str) -> bool {
+    let looks_own = name == CHECK_RUN_NAME || pr_of_check_run(external_id).is_some();
+    looks_own && (app.is_none() || app == own_app)
+}
 
 /// The verdict of a check run; `None` for unknown values. `completed` without a conclusion still counts as running.
 pub fn run_verdict(status: &str, conclusion: &str) -> Option<CheckVerdict> {
@@ -96,6 +109,17 @@ pub fn labels<'a>(policy: &Policy, all: impl IntoIterator<Item = &'a str>) -> Ve
     labels
 }
 
+/// The vulnerability that a pull request fixes.
+pub fn vulnerability_id(policy: &Policy, title: &str, branch: &str, body: &str) -> Option<String> {
+    policy.managed.vulnerability_id(&[title, branch, &body[..body.floor_char_boundary(BODY_BYTES)]])
+}
+
+/// The address of a page; `None` if it is no web address, because it becomes a link.
+pub fn page_url(url: &str) -> Option<String> {
+    let is_web = ["https://", "http://"].iter().any(|scheme| url.starts_with(scheme));
+    is_web.then(|| url.to_owned())
+}
+
 /// The first non-empty line.
 fn first_line(text: &str) -> String {
     text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default().to_owned()
@@ -111,6 +135,18 @@ mod tests {
     use domain::state::Substatus;
 
     use super::*;
+
+    #[test]
+    fn own_check_run_is_recognised_by_app_and_name_or_external_id() {
+        let own = |app, name, external_id| is_own_check_run(Some(77), app, name, external_id);
+        for app in [Some(77), None] {
+            assert!(own(app, "suture", "") && own(app, "renamed", "suture:acme/shop#42"), "{app:?}");
+            assert!(!own(app, "build", "") && !own(app, "build", "job/x#12"), "{app:?}");
+        }
+        // Another App copied both.
+        assert!(!own(Some(3), "suture", "suture:acme/shop#42"));
+        assert!(!is_own_check_run(None, Some(3), "suture", "suture:acme/shop#42"));
+    }
 
     #[test]
     fn run_and_status_states_map_to_verdicts() {
@@ -193,6 +229,22 @@ mod tests {
         let green =
             check(&Policy::default(), &CheckReportSource { verdict: CheckVerdict::Passed, ..reported("x", "success") });
         assert_eq!(green.failure, None);
+    }
+
+    #[test]
+    fn vulnerability_id_is_searched_in_the_first_16_kib_of_the_body() {
+        let id = |body: &str| vulnerability_id(&Policy::default(), "Fix", "fix", body);
+        assert_eq!(id(&format!("{}\nCVE-2026-1234", "x".repeat(16_000))).as_deref(), Some("CVE-2026-1234"));
+        assert_eq!(id(&format!("{}\nCVE-2026-1234", "é".repeat(8_192))), None);
+    }
+
+    #[test]
+    fn only_web_addresses_become_links() {
+        let page = "https://ghe.example.org/acme/shop/pull/42";
+        assert_eq!(page_url(page).as_deref(), Some(page));
+        for other in ["", "javascript:alert(1)", "ftp://x", "/acme/shop/pull/42"] {
+            assert_eq!(page_url(other), None, "{other}");
+        }
     }
 
     #[test]

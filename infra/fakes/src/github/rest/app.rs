@@ -59,6 +59,7 @@ impl Fakes {
             "merge_group",
             "pull_request",
             "pull_request_review",
+            "pull_request_review_comment",
             "push",
             "status"
         ]);

@@ -16,9 +16,6 @@ use super::raw::{
 };
 use crate::github::mapping;
 
-/// Only this much of the description is searched for the vulnerability id.
-const BODY_BYTES: usize = 16 * 1024;
-
 /// A pull request while it is being read.
 #[derive(Debug)]
 pub(super) struct SnapshotBuilder {
@@ -160,12 +157,13 @@ impl SnapshotBuilder {
         let labels = pull.labels.iter().flat_map(List::iter).map(|label| label.name.as_str());
         PullRequestDetails {
             node_id: Some(pull.id.clone()),
+            html_url: pull.url.as_deref().and_then(mapping::page_url),
             branch: pull.head_ref_name.clone(),
             base_branch: pull.base_ref_name.clone(),
             head,
             labels: mapping::labels(policy, labels),
             draft: pull.is_draft,
-            vulnerability_id: policy.managed.vulnerability_id(&[&pull.title, &pull.head_ref_name, top_of(&pull.body)]),
+            vulnerability_id: mapping::vulnerability_id(policy, &pull.title, &pull.head_ref_name, &pull.body),
             created_at: pull.created_at,
             size: Some(pull.additions.saturating_add(pull.deletions)),
             required_checks,
@@ -201,8 +199,7 @@ impl SnapshotBuilder {
         let mut signals = Signals::default();
         for context in &self.contexts {
             match context {
-                // Suture's own check run.
-                RollupContext::CheckRun(run) if run.app().is_some() && run.app() == own_app => {}
+                RollupContext::CheckRun(run) if mapping::is_own_check_run(own_app, run.app(), &run.name, "") => {}
                 RollupContext::CheckRun(run) => note_run(&mut signals, policy, run, self.read_at)?,
                 RollupContext::StatusContext(status) => note_status(&mut signals, policy, status)?,
             }
@@ -339,11 +336,6 @@ fn note_policy(
     };
     signals.note_policy(&mapping::policy_report(verdict, at, text));
     Ok(())
-}
-
-/// The part of a description that is searched, the same as for webhooks.
-pub(in crate::github) fn top_of(body: &str) -> &str {
-    &body[..body.floor_char_boundary(BODY_BYTES)]
 }
 
 pub(super) fn partial(why: String) -> SnapshotError {

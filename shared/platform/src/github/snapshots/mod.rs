@@ -20,7 +20,6 @@ use super::auth::Identity;
 use super::client::GitHub;
 use super::graphql::{CONTEXTS, GraphqlError, GraphqlResponse, MERGEABLE, PULL_REQUESTS};
 use crate::transport::ApiError;
-pub(super) use builder::top_of;
 use builder::{SnapshotBuilder, partial};
 pub(super) use raw::{Actor, Label, List};
 use raw::{FurtherContexts, MergeabilityFields, Node, Nodes, PullNode};

@@ -20,6 +20,7 @@ pub(super) struct Node {
 pub(super) struct PullNode {
     pub(super) id: String,
     pub(super) number: u64,
+    pub(super) url: Option<String>,
     pub(super) title: String,
     pub(super) body: String,
     pub(super) state: String,

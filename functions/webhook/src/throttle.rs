@@ -1,0 +1,73 @@
+//! The rate limit of a repository's webhooks: which facts are applied now, and by how long the others are delayed on the queue.
+
+use std::time::Duration;
+
+use domain::id::RepoName;
+use domain::policy::Policies;
+use domain::time::saturating_after;
+use jiff::{SignedDuration, Timestamp};
+use platform::store::{Key, Store, StoreError};
+
+/// Facts of one webhook that are applied immediately; a commit can be the head of many pull requests.
+const MAX_IMMEDIATE: usize = 50;
+const WINDOW_SECS: i64 = 60;
+/// How long a fact is deferred after a write conflict, or if its webhook concerns too many pull requests.
+pub(crate) const SHORT_DELAY: Duration = Duration::from_secs(10);
+/// SQS cannot delay a message for longer.
+const MAX_DELAY_SECS: u64 = 900;
+
+/// The delay of each fact, with its reason; `None` if it is applied now. Facts above the limit per minute are spread over the following
+/// minutes, so that a burst does not return as a burst.
+pub(crate) async fn delays<S: Store>(
+    store: &S,
+    policies: &Policies,
+    repo: &RepoName,
+    count: usize,
+    now: Timestamp,
+) -> Result<Vec<Option<(Duration, &'static str)>>, StoreError> {
+    let limit = u64::from(policies.for_repo(repo).limits.webhooks_per_minute_per_repo.max(1));
+    let minute = now.as_second().div_euclid(WINDOW_SECS);
+    let ttl = saturating_after(now, SignedDuration::from_secs(2 * WINDOW_SECS));
+    let total = store.count(&limit_key(repo, minute), i64::try_from(count).unwrap_or(i64::MAX), ttl, now).await?;
+    let total = u64::try_from(total).unwrap_or(0);
+    let before = total.saturating_sub(count as u64);
+    let into_minute = now.as_second().rem_euclid(WINDOW_SECS).unsigned_abs();
+    Ok((0..count)
+        .map(|n| {
+            let position = before + n as u64;
+            if position >= limit {
+                Some((delay(position, limit, into_minute), "webhook limit per minute of this repository"))
+            } else if n >= MAX_IMMEDIATE {
+                Some((SHORT_DELAY, "too many pull requests in one delivery"))
+            } else {
+                None
+            }
+        })
+        .collect())
+}
+
+fn limit_key(repo: &RepoName, minute: i64) -> Key {
+    Key::state(format!("LIMIT#webhook#{repo}#{minute}"))
+}
+
+/// The delay of the `position`th fact of this minute, counted from 0.
+fn delay(position: u64, limit: u64, into_minute: u64) -> Duration {
+    let window = WINDOW_SECS.unsigned_abs();
+    let minutes_later = position / limit;
+    let into_that_minute = (position % limit) * window / limit;
+    let secs = (minutes_later * window + into_that_minute).saturating_sub(into_minute).clamp(1, MAX_DELAY_SECS);
+    Duration::from_secs(secs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn burst_is_spread_over_the_following_minutes() {
+        let delays: Vec<u64> = [30, 31, 59, 60, 75, 90].map(|position| delay(position, 30, 20).as_secs()).into();
+        assert_eq!(delays, [40, 42, 98, 100, 130, 160]);
+        assert_eq!(delay(1, 1, 59).as_secs(), 1);
+        assert_eq!(delay(u64::MAX / 60, 1, 0).as_secs(), 900);
+    }
+}
