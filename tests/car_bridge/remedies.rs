@@ -143,7 +143,7 @@ async fn pause_and_open_breaker_reject_claimed_runs() {
     tests::claim_in(&testbed, &pr, "run-1").await;
     pause::pause(&testbed.store, "ops", testbed.now(), testbed.now()).await.unwrap();
     let handled = testbed.handle_messages().await;
-    assert_eq!(handled, [Ok(MessageOutcome::Rejected("paused by ops".to_owned()))]);
+    assert_eq!(handled, [Ok(MessageOutcome::Rejected("Suture is paused by ops".to_owned()))]);
     assert_eq!(testbed.record(&pr).await.retry_counts.rebuild, 0, "the budget is refunded");
     pause::unpause(&testbed.store, testbed.now(), testbed.now()).await.unwrap();
     count_failures(&testbed, 0..6).await;

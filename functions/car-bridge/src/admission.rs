@@ -9,7 +9,8 @@
 //! - In observe mode, it is finished: observe mode has no end for which the run could wait, and a pull request that
 //!   stays closed without a replacement is a greater change than the request for one.
 
-use domain::breaker::BreakerPermit;
+use domain::admission::{PutOffReason, StartConditions, Starter, may_start};
+use domain::breaker::{BreakerPermit, BreakerState};
 use domain::id::RunId;
 use domain::policy::{Mode, Policy};
 use domain::pull_request::PullRequest;
@@ -23,10 +24,13 @@ use crate::remedy::must_finish;
 use platform::publish::Publisher;
 use platform::store::Store;
 use platform::store::breaker;
+use platform::store::gates;
 use platform::store::pause;
 use platform::store::queries;
 use platform::store::slot;
 use platform::store::slot::SlotResult;
+
+const BREAKER_OPEN: &str = "the circuit breaker is open";
 
 /// Whether a run may be executed now.
 pub(crate) enum Admission {
@@ -76,18 +80,29 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         if policy.mode == Mode::Observe && !must_finish {
             return Ok(Admission::Drop("observe mode".to_owned()));
         }
-        if let Some(why) = self.paused().await? {
-            return Ok(if must_finish { Admission::Defer(why) } else { Admission::Drop(why) });
-        }
-        if let Some(until) = self.github_not_before().await? {
-            return Ok(Admission::Defer(format!("GitHub rate limit: paused until {until}")));
-        }
+        let (store, now) = (self.engine.store(), self.now());
+        let gates = gates::load(store, now).await?;
+        let github_until = self.github_not_before().await?;
+        let conditions = StartConditions { github_until, ..StartConditions::new(&gates) };
         // By the run's trigger, not by the message's sender: an approval or a sweep may have sent the message.
-        if !is_human(run) && !must_finish {
+        let breaker_counts = !is_human(run) && !must_finish;
+        let starter = if breaker_counts { Starter::Run(&run.id) } else { Starter::Person };
+        if let Err(put_off) = may_start(active.strategy, starter, &conditions, now) {
+            return Ok(match put_off.reason {
+                PutOffReason::Paused if !must_finish => Admission::Drop(put_off.why),
+                PutOffReason::Breaker => Admission::Drop(BREAKER_OPEN.to_owned()),
+                PutOffReason::Paused
+                | PutOffReason::RateLimit
+                | PutOffReason::Full
+                | PutOffReason::Slots
+                | PutOffReason::Turn => Admission::Defer(put_off.why),
+            });
+        }
+        if breaker_counts && gates.breaker.state != BreakerState::Closed {
             let settings = &self.engine.policies().base().breaker;
-            match breaker::may_dispatch(self.engine.store(), &run.id, settings, self.now()).await? {
+            match breaker::may_dispatch(store, &run.id, settings, now).await? {
                 BreakerPermit::Allowed | BreakerPermit::Probe(_) => {}
-                BreakerPermit::Refused { .. } => return Ok(Admission::Drop("the circuit breaker is open".to_owned())),
+                BreakerPermit::Refused { .. } => return Ok(Admission::Drop(BREAKER_OPEN.to_owned())),
             }
         }
         if active.strategy == Strategy::Rebuild {
@@ -98,18 +113,13 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
 
     /// An accepted `/cancel` is not dropped, because the record already expects the closing.
     async fn admit_abandoning(&self) -> Result<Admission, RetryableError> {
-        if let Some(why) = self.paused().await? {
-            return Ok(Admission::Defer(why));
+        if let Some(by) = pause::paused_by(self.engine.store(), self.now()).await? {
+            return Ok(Admission::Defer(format!("Suture is paused by {by}")));
         }
         Ok(match self.github_not_before().await? {
             Some(until) => Admission::Defer(format!("GitHub rate limit: paused until {until}")),
             None => Admission::Admitted,
         })
-    }
-
-    async fn paused(&self) -> Result<Option<String>, RetryableError> {
-        let by = pause::paused_by(self.engine.store(), self.now()).await?;
-        Ok(by.map(|by| format!("paused by {by}")))
     }
 
     /// Acquires one of the repository's build slots. If all are held, releases those of finished runs and tries again.

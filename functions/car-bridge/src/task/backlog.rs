@@ -65,7 +65,8 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         }
         match self.request_from_codegenie(&issue_id, request).await {
             Ok(()) => {}
-            Err(RemedyError::Retry(again)) => return Err(again),
+            Err(RemedyError::Retry(again) | RemedyError::Unknown(again, _)) => return Err(again),
+            Err(RemedyError::NotSent(why)) => return Err(RetryableError::Publish(why)),
             Err(RemedyError::Fail(why, failure)) if failure.may_retry() => return Err(RetryableError::Publish(why)),
             Err(RemedyError::Fail(why, _) | RemedyError::Drop(why)) => return Ok(MessageOutcome::Failed(why)),
         }
