@@ -498,7 +498,9 @@ async fn own_check_run_is_ignored_and_ids_come_from_the_path() {
             "summary": null, "text": null,
             "checkSuite": {"createdAt": "2026-03-02T09:01:00Z", "updatedAt": null, "app": {"databaseId": app}}})
     };
-    let runs = json!([run("Suture", 4711), run("Jenkins", 5)]);
+    let mut unnamed = run("suture", 0);
+    unnamed["checkSuite"]["app"] = json!(null);
+    let runs = json!([run("suture", 4711), unnamed, run("Jenkins", 5)]);
     let client = scripted_github(&crate::app(), move |request| {
         Ok(match request.uri().path() {
             "/app/installations" => response(200, r#"[{"id":5,"account":{"login":"acme"}}]"#),
