@@ -5,6 +5,7 @@ mod rebuild;
 
 use domain::backoff::AttemptFailure;
 use domain::bus::{BusDetail, DetailType, RemedyTarget};
+use domain::event::{CloseReason, FactKind};
 use domain::id::EffectId;
 use domain::policy::{BotRetrigger, Policy, RetriggerVia};
 use domain::run::{Run, RunKind, StepStatus};
@@ -300,6 +301,9 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         }
         if ctx.done("close").is_none() {
             self.or_finish(self.clients.github.close(&pr).await).await?;
+            // Before GitHub's webhook arrives: if the next step is refused, a person is called for a closed pull request.
+            let closed = FactKind::Closed { by: ctx.run.requested_by.clone(), why: Some(CloseReason::Replaced) };
+            self.apply_fact(&pr, format!("{}#closed", ctx.run.id), self.now(), closed).await?;
             self.done(ctx, "close", "ask").await?;
         }
         self.request_replacement(ctx, "ask").await?;
@@ -330,9 +334,8 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         match self.request(ctx, Strategy::CloseAndReopen, step).await {
             // The old pull request is closed, so the request is retried; only a permanent refusal ends the run.
             Err(RemedyError::Fail(why, failure)) if failure.may_retry() => Err(again(why)),
-            Err(RemedyError::Drop(why)) => Err(again(why)),
-            Err(RemedyError::NotSent(why)) => Err(again(why)),
-            Err(RemedyError::Unknown(error, _)) => Err(RemedyError::Retry(error)),
+            Err(RemedyError::Drop(why) | RemedyError::NotSent(why)) => Err(again(why)),
+            Err(RemedyError::Unknown(error, _)) => Err(again(error.to_string())),
             done => done,
         }
     }
