@@ -74,10 +74,7 @@ async fn needs_intervention_always_has_a_reason() {
         testbed.pass(1).await;
         let left = testbed.log(&pr).await.into_iter().filter(|event| event.from == Some(State::NeedsIntervention));
         let left: Vec<(EventKind, Option<State>)> = left.map(|event| (event.kind, event.to)).collect();
-        let resumed_in = match fault {
-            Fault::RealTestFailure => State::ChecksFailed,
-            _ => State::PolicyFailed,
-        };
+        let resumed_in = if fault == Fault::RealTestFailure { State::ChecksFailed } else { State::PolicyFailed };
         assert_eq!(left, [(EventKind::CommandReceived, Some(resumed_in))], "{fault:?}");
         assert_eq!(testbed.record(&pr).await.retry_counts, RetryCounts::default());
         assert_eq!(testbed.logged(&pr, EventKind::CommandReceived).await.len(), 1);

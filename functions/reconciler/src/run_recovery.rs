@@ -225,8 +225,8 @@ impl<'a, S: Store, O: Publisher> RunRecovery<'a, S, O> {
             if let Ok(failed) = still.clone().fail("expired", error, context) {
                 self.cx.put_run(&failed, loaded).await?;
             }
-        } else if !still.state.is_terminal() {
-            // The record extended the deadline: the run has not failed.
+        } else if !still.state.is_terminal() || still.state == RunState::Completed {
+            // The record extended the deadline, or the proof was found meanwhile: the run has not failed.
             return Ok(());
         }
         self.summary.expired += 1;

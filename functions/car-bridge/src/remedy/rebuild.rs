@@ -203,10 +203,13 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
 
     /// An error after some checks were re-run: the remedy was executed in part, so its budget is spent.
     async fn error_after(&self, rerun: u32, error: ApiError) -> RemedyError {
-        match self.error_to_stop(error).await {
-            RemedyError::NotSent(why) if rerun > 0 => RemedyError::Fail(why, AttemptFailure::Unavailable),
-            stop => stop,
+        let stop = self.error_to_stop(error).await;
+        if let RemedyError::NotSent(why) = &stop
+            && rerun > 0
+        {
+            return RemedyError::Fail(why.clone(), AttemptFailure::Unavailable);
         }
+        stop
     }
 }
 
