@@ -241,7 +241,7 @@ impl Cluster {
         }
     }
 
-    /// Whether the acknowledged webhook is in the log or on the queue.
+    /// Whether the acknowledged webhook is in the log, on the queue, or kept for a commit that is not a head yet.
     fn is_stored(&self, boundary: &ProcessBoundary, delivery: &WebhookDelivery, answer: &str) -> bool {
         let answer: Value = serde_json::from_str(answer).unwrap_or_default();
         let invocation = locked(&boundary.process.invocation);
@@ -252,6 +252,9 @@ impl Cluster {
             }
             // Pushes beyond the daily limit are not stored; the next scheduled sweep finds their effect.
             Some("throttled_delayed") if delivery.event == "push" => true,
+            Some("throttled_delayed") if !invocation.early_reports.is_empty() => {
+                invocation.early_reports.iter().all(|key| self.shared.peek(key).is_some())
+            }
             Some("throttled_delayed" | "command_queued") => locked(&self.shared.queue).kept_all(&invocation.queued),
             Some("ignored" | "duplicate_ignored" | "superseded") => true,
             Some(_) | None => false,

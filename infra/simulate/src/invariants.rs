@@ -88,11 +88,13 @@ pub(crate) struct InvocationState {
     pub(crate) events: Vec<Key>,
     /// The ids of sent queue messages.
     pub(crate) queued: Vec<u64>,
+    /// The keys of reports that are kept until their commit becomes a head.
+    pub(crate) early_reports: Vec<Key>,
 }
 
 impl InvocationState {
     pub(crate) fn new(function: FunctionName, since: Timestamp) -> Self {
-        Self { function, since, run: None, events: Vec::new(), queued: Vec::new() }
+        Self { function, since, run: None, events: Vec::new(), queued: Vec::new(), early_reports: Vec::new() }
     }
 
     pub(crate) fn begin(&mut self, now: Timestamp) {
@@ -123,6 +125,8 @@ pub(crate) enum WriteSummary {
     Record(RecordRow),
     Run(RunId, RunOrigin),
     Request(Key),
+    /// A report that is kept until its commit becomes the head of a pull request.
+    EarlyReport(Key),
     Breaker(BreakerState),
 }
 
@@ -207,6 +211,12 @@ impl InvariantChecker {
     /// Extracts the checked parts of a write, before it happens.
     pub(crate) fn summarize(&self, writes: &[RowWrite]) -> Vec<WriteSummary> {
         let summary = |write: &RowWrite| {
+            if let RowWrite::Update { key, change } = write
+                && key.partition.starts_with("EARLY#")
+                && !change.insert.is_empty()
+            {
+                return Some(WriteSummary::EarlyReport(key.clone()));
+            }
             let RowWrite::Put { key, item, .. } = write else { return None };
             if key.table == Table::Events {
                 let event = schema::read(key, item).map_err(|error| error.to_string());
@@ -250,6 +260,7 @@ impl InvariantChecker {
                 WriteSummary::Run(id, origin) => _ = self.runs.entry(id).or_insert(origin),
                 // A push is stored only as a reconcile request.
                 WriteSummary::Request(key) => invocation.events.push(key),
+                WriteSummary::EarlyReport(key) => invocation.early_reports.push(key),
                 WriteSummary::Breaker(state) => {
                     lines.push(format!("the breaker is {state:?}"));
                     self.breaker.push((at, state));

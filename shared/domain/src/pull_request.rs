@@ -13,6 +13,7 @@ use crate::event::EventKind;
 use crate::id::{PrId, RunId, Sha};
 use crate::policy::Policy;
 use crate::priority::{self, Priority, SizeTier};
+use crate::remedy;
 use crate::signals::{ImpliedState, Signals};
 use crate::snapshot::{LiveStatus, Mergeability};
 use crate::state::{State, Strategy, Substatus};
@@ -367,6 +368,15 @@ impl PullRequest {
         let by_remedy = saturating_after(remedied_at, threshold.saturating_add(visit_backoff(policy).delay(attempt)));
         let by_cooldown = saturating_after(remedied_at, seconds(policy.backoff.cooldown_secs));
         Some(by_state.max(by_remedy).max(by_cooldown))
+    }
+
+    /// The cooldown of the last remedy ends with progress: a state that is neither the one in which the remedy was claimed
+    /// nor its own post-action state.
+    pub fn end_cooldown_by(&mut self, state: State) {
+        let post_action = self.remediation_action.and_then(|strategy| remedy::of(strategy).post_action);
+        if ![self.remedied_in, post_action].contains(&Some(state)) {
+            self.remedied_in = None;
+        }
     }
 
     /// Whether it has been in its state for longer than the threshold, whatever Suture has done about it meanwhile.

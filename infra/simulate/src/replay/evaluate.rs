@@ -83,6 +83,7 @@ fn enter(record: &mut PullRequest, interval: &Interval, policy: &Policy) {
         record.retry_counts.reset_all();
         record.lifetime_remedies = 0;
     }
+    record.end_cooldown_by(interval.state);
     record.state = interval.state;
     record.substatus = substatus(interval, policy);
     record.state_since = record.state_since.max(interval.since);

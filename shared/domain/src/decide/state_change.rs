@@ -4,7 +4,6 @@
 use jiff::Timestamp;
 
 use crate::decide::DecisionBuilder;
-use crate::remedy;
 use crate::state::{State, Substatus};
 use crate::transition::{self, TransitionTrigger};
 
@@ -41,10 +40,7 @@ impl DecisionBuilder<'_> {
             self.record.retry_counts.reset_all();
             self.record.lifetime_remedies = 0;
         }
-        let post_action = self.record.remediation_action.and_then(|strategy| remedy::of(strategy).post_action);
-        if ![self.record.remedied_in, post_action].contains(&Some(state)) {
-            self.record.remedied_in = None;
-        }
+        self.record.end_cooldown_by(state);
         self.record.blocked = None;
         self.record.state = state;
         self.record.substatus = substatus;
