@@ -75,14 +75,18 @@ pub fn digest(notices: &[&Notice]) -> Notice {
          Until then Suture takes no action on them.\n",
     );
     let mut length = body.chars().count();
+    // The least that the others still need.
+    let mut rest: usize =
+        groups.iter().flat_map(|(_, members)| members).map(|one| short_entry(one).chars().count()).sum();
     for (rule, members) in groups {
         let heading = format!("\n== {rule} ==\n");
         length += heading.chars().count();
         body.push_str(&heading);
         for summary in members {
-            let whole = digest_entry(summary);
-            let size = whole.chars().count();
-            let entry = if length + size <= MAX_DIGEST { whole } else { short_entry(summary) };
+            let (short, whole) = (short_entry(summary), digest_entry(summary));
+            rest -= short.chars().count();
+            let fits = length + whole.chars().count() + rest <= MAX_DIGEST;
+            let entry = if fits { whole } else { short };
             length += entry.chars().count();
             body.push_str(&entry);
         }
