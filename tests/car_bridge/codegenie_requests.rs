@@ -122,5 +122,5 @@ async fn refusal_of_codegenie_by_http_calls_a_person() {
     let (id, detail) = (testbed.record(&pr).await.vulnerability_id, asked[0].json().unwrap());
     assert_eq!((detail["vulnerability_id"].as_str(), detail["pr_number"].as_u64()), (id.as_deref(), Some(pr.number)));
     let [(_, mail)] = &testbed.mails()[..] else { panic!("{:?}", testbed.mails()) };
-    assert!(mail.body.contains("codegenie answered 404"), "{}", mail.body);
+    assert!(mail.body.contains("codegenie answered 401"), "{}", mail.body);
 }

@@ -277,7 +277,11 @@ async fn replacement_opened_before_the_close_event_is_linked() {
         }
         testbed.handle_messages().await;
     }
-    assert_eq!((late.len(), testbed.record(&pr).await.state == State::Closed), (1, false));
+    assert_eq!(
+        (late.len(), testbed.record(&pr).await.state == State::Closed),
+        (1, true),
+        "Suture records its own closing"
+    );
     testbed.deliver(&late[0]).await;
     let (old, new) = (testbed.record(&pr).await, testbed.record(&fresh).await);
     assert_eq!((old.state, old.replaced_by, old.active_run), (State::Closed, Some(fresh.number), None));
