@@ -222,6 +222,6 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
             kind: what,
             described: None,
         };
-        Ok(self.engine.apply(&fact, self.now()).await?)
+        Ok(Box::pin(self.engine.apply(&fact, self.now())).await?)
     }
 }

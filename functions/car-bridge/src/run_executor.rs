@@ -65,7 +65,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
             None => return Ok(MessageOutcome::Noop(format!("{pr} has no record any more"))),
         };
         let policy = self.engine.policies().for_repo(&pr.repo);
-        match self.admit(&run, &record, policy).await? {
+        match Box::pin(self.admit(&run, &record, policy)).await? {
             Admission::Admitted => {}
             Admission::Noop(why) => return Ok(MessageOutcome::Noop(why)),
             Admission::Defer(why) => return Ok(MessageOutcome::Deferred(why)),
@@ -95,7 +95,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
             RunKind::Sweep => Ok(String::new()),
         };
         let result = crate::remedy::end_late_retries(&ctx.run, result, self.now());
-        self.report_end(&ctx, result).await
+        Box::pin(self.report_end(&ctx, result)).await
     }
 
     /// Acquires the lease, moves the run to running and writes the first checkpoint in one write. On a conflict the run is left to its due

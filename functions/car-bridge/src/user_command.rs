@@ -39,7 +39,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         command: &CommandMessage,
     ) -> Result<MessageOutcome, RetryableError> {
         if let Some(logged) = self.logged(command).await? {
-            return self.repeat(id, command, &logged).await;
+            return Box::pin(self.repeat(id, command, &logged)).await;
         }
         let pr = command.pr();
         let permission = self.permission(command).await?;
@@ -60,10 +60,10 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
                 self.reject(command, &format!("Suture does not manage {pr}: {}.", applied.reason)).await
             }
             FactOutcome::Deferred => self.wait(command, &applied.reason).await,
-            FactOutcome::Applied | FactOutcome::Anomaly => self.accept(id, command, applied.record).await,
+            FactOutcome::Applied | FactOutcome::Anomaly => Box::pin(self.accept(id, command, applied.record)).await,
             // Another worker handles the same message.
             FactOutcome::Duplicate => match self.logged(command).await? {
-                Some(logged) => self.repeat(id, command, &logged).await,
+                Some(logged) => Box::pin(self.repeat(id, command, &logged)).await,
                 None => Ok(MessageOutcome::Noop(applied.reason)),
             },
         }
@@ -86,7 +86,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         if let Some(why) = logged.payload.refusal() {
             return self.reject(command, why).await;
         }
-        self.accept(id, command, None).await
+        Box::pin(self.accept(id, command, None)).await
     }
 
     /// Checks rate limit and GitHub permission. API callers were checked by the admin function.
@@ -190,7 +190,8 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
     }
 
     async fn act(&self, id: &str, command: &CommandMessage) -> Result<MessageOutcome, RetryableError> {
-        let handled = self.execute_run(id, command).await?;
+        // Boxed, like the calls above: in one piece the future is too large for the stack of a worker thread.
+        let handled = Box::pin(self.execute_run(id, command)).await?;
         match &handled {
             MessageOutcome::Done(_) => self.react(command, Reaction::Rocket).await?,
             MessageOutcome::Rejected(why) => {

@@ -103,7 +103,8 @@ fn start(options: UpOptions) -> Result<String, String> {
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime, String> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    // All four functions run in these threads, unoptimised: their futures need more than the usual 2 MB.
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_stack_size(8 << 20).build();
     runtime.map_err(|error| format!("Cannot start the async runtime: {error}."))
 }
 

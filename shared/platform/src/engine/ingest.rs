@@ -28,7 +28,7 @@ pub async fn apply_fact<S: Store, O: Publisher>(
     repos.register_new(engine.store(), &applied, now).await;
     replacement::link_after(engine, &applied, now).await?;
     if let Some(head) = announced_head(fact, &applied) {
-        early_reports::apply(engine, &fact.pr, head, now).await?;
+        Box::pin(early_reports::apply(engine, &fact.pr, head, now)).await?;
     }
     Ok(applied)
 }
