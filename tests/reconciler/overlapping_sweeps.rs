@@ -60,7 +60,7 @@ async fn two_sweeps_of_one_pull_request_claim_one_remedy() {
     assert_eq!((record.retry_counts.rebuild, record.lifetime_remedies), (1, 1));
 }
 
-/// A sweep reads what is due before it acquires its lease: one read, and four queries.
+/// A sweep reads what is due before it acquires its lease: one read, four queries, and the write of the lease itself.
 const CALLS_BEFORE_THE_LEASE: usize = 6;
 
 /// Starts a second sweep after the first has made `ahead` calls; both then interleave call by call. `None` if the first finished
