@@ -46,8 +46,7 @@ fn everything_merges_without_remedies_when_no_fault_is_injected() {
 fn each_single_fault_is_survived() {
     for name in FaultSelection::known() {
         let outcome = report_for(4, 1..4, &name);
-        assert!(outcome.is_good(), "{name}: {:?} {}", outcome.failed, outcome.json(0.0));
-        assert!(name == "users" || outcome.escalated_needlessly == 0, "{name}: {:?}", outcome.needless);
+        assert!(outcome.is_good(), "{name}: {}", outcome.json(0.0));
     }
 }
 
@@ -57,7 +56,6 @@ fn thousand_seeds_with_all_faults_are_survived() {
     let outcome = report_for(3, 1..1_001, "all");
     println!("{}", outcome.json(0.0));
     assert!(outcome.is_good(), "{:?} {}", outcome.failed, outcome.json(0.0));
-    assert_eq!(outcome.escalated_needlessly, 0, "{:?}", outcome.needless);
     assert!(outcome.seeds == 1_000 && outcome.prs >= 3_000 && outcome.killed > 0, "{}", outcome.json(0.0));
     assert_eq!(outcome.remedies.len(), 7, "every strategy was needed: {}", outcome.json(0.0));
 }

@@ -34,9 +34,6 @@ pub struct SimulateArguments {
     /// Print the trace of each seed
     #[arg(long)]
     trace: bool,
-    /// Print needless escalations with their reasons
-    #[arg(long)]
-    needless: bool,
     /// Concurrent simulations; by default one per core
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
@@ -55,7 +52,7 @@ pub struct SeedRequest {
 /// The most failed seeds to print.
 const MAX_SHOWN: usize = 10;
 
-/// Runs the command. Returns whether all invariants held.
+/// Runs the command. Returns whether all invariants held and nobody was called needlessly.
 ///
 /// # Errors
 /// If a simulation cannot be set up.
@@ -82,8 +79,8 @@ fn simulate(arguments: &SimulateArguments, request: &SeedRequest) -> Result<bool
     let (outcome, seconds) = result?;
     let text = if arguments.json { outcome.json(seconds).to_string() } else { outcome.table(seconds) };
     print(&text);
-    if arguments.needless {
-        outcome.needless.iter().for_each(|(seed, why)| print_error(&format!("seed {seed}: {why}")));
+    for (seed, why) in &outcome.needless {
+        print_error(&format!("seed {seed} escalated needlessly: {why}\n  repeat: {}", repeat_command(request, *seed)));
     }
     for (seed, first) in outcome.failed.iter().take(MAX_SHOWN) {
         print_error(&format!("seed {seed} failed: {first}\n  repeat: {}", repeat_command(request, *seed)));

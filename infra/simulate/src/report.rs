@@ -87,9 +87,10 @@ impl SimulationReport {
         self.violations.get(&invariant).copied().unwrap_or(0)
     }
 
+    /// Whether all invariants held and nobody was called needlessly.
     #[must_use]
     pub fn is_good(&self) -> bool {
-        self.violations.is_empty()
+        self.violations.is_empty() && self.escalated_needlessly == 0
     }
 
     /// The JSON object that `simulate --json` prints.
@@ -105,7 +106,7 @@ impl SimulationReport {
             "dead_letters": self.dead_letters, "killed": self.killed, "sweeps": self.sweeps,
             "idle_ticks": self.idle_ticks, "remedies": self.remedies,
             "github_requests": self.github_requests, "store_requests": self.store_requests,
-            "violations": violations, "failed_seeds": self.failed.keys().collect::<Vec<_>>(), "seconds": seconds,
+            "needless": self.needless, "violations": violations, "failed_seeds": self.failed.keys().collect::<Vec<_>>(), "seconds": seconds,
         })
     }
 
