@@ -243,7 +243,7 @@ static TRANSIENT: LazyLock<BTreeMap<String, TransientRule>> = LazyLock::new(|| {
 
 /// Failures that are never retried, even if the text also mentions a timeout.
 static NEVER: LazyLock<BTreeMap<String, TransientRule>> = LazyLock::new(|| {
-    built_in(&[
+    let mut rules = built_in(&[
         ("aborted-by-user", &[], &[r"\baborted by\b", r"\bcancell?ed by (user\b|@)"]),
         (
             "compile-error",
@@ -263,6 +263,14 @@ static NEVER: LazyLock<BTreeMap<String, TransientRule>> = LazyLock::new(|| {
             &[r"\bOOM[ -]?Killed\b", r"OutOfMemoryError", r"\bout of memory\b", r"Cannot allocate memory"],
         ),
         (
+            "secret-finding",
+            &[],
+            &[
+                r"\b(leaks?|secrets?|credentials?|private keys?) (was |were )?(found|detected|leaked|exposed)\b",
+                r"\b(found|detected) ([1-9][0-9]* )?(leaks?|secrets?|verified credentials?)\b",
+            ],
+        ),
+        (
             "test-failure",
             &[],
             &[
@@ -278,7 +286,19 @@ static NEVER: LazyLock<BTreeMap<String, TransientRule>> = LazyLock::new(|| {
                 r"(?m)^ *--- FAIL: ",
             ],
         ),
-    ])
+    ]);
+    // Only of scanners: package managers print such counts in builds that fail for another reason.
+    let scanners =
+        r"scan|security|audit|codeql|semgrep|snyk|trivy|grype|sonar|checkmarx|veracode|owasp|dependency.review";
+    let findings = [
+        r"\b[1-9][0-9]* ((low|moderate|medium|high|critical|severity|known|new) )*vulnerabilit(y|ies)\b",
+        r"\b(HIGH|CRITICAL): [1-9]",
+        r"\b(vulnerabilit(y|ies)|security (issues?|hotspots?)) (was |were )?(found|detected|introduced)\b",
+        r"\bquality gate (failed|is red)\b",
+    ];
+    let (sources, patterns) = (vec![TextPattern::known(scanners)], findings.map(TextPattern::known).to_vec());
+    rules.insert("security-finding".to_owned(), TransientRule { sources, patterns, ..TransientRule::default() });
+    rules
 });
 
 #[cfg(test)]
@@ -310,7 +330,7 @@ mod tests {
                 assert_eq!(&TextPattern::new(pattern.as_str()).unwrap(), pattern);
             }
         }
-        assert_eq!((TRANSIENT.len(), NEVER.len()), (10, 4));
+        assert_eq!((TRANSIENT.len(), NEVER.len()), (10, 6));
     }
 
     #[test]
@@ -368,6 +388,9 @@ mod tests {
             ("java.lang.OutOfMemoryError: Java heap space", "out-of-memory"),
             ("JavaScript heap out of memory", "out-of-memory"),
             ("fork: Cannot allocate memory", "out-of-memory"),
+            ("WRN leaks found: 1", "secret-finding"),
+            ("Secret detected in config/prod.env", "secret-finding"),
+            ("Found 2 verified credentials", "secret-finding"),
             ("Tests run: 12, Failures: 1, Errors: 0", "test-failure"),
             ("Tests run: 12, Failures: 0, Errors: 2", "test-failure"),
             ("There are test failures.", "test-failure"),
@@ -386,6 +409,29 @@ mod tests {
             let timed_out = FailureSignals { conclusion: "timed_out", source: "ci", text };
             assert_eq!(classify(&Policy::default(), &timed_out), persistent(rule), "{text}");
         }
+    }
+
+    /// Regression: a scan that found something and mentioned a timeout was repeated.
+    #[test]
+    fn findings_of_scanners_are_never_transient() {
+        fn of(source: &str, text: &str) -> FailureClass {
+            classify(&Policy::default(), &FailureSignals { conclusion: "failure", source, text })
+        }
+        for text in [
+            "found 3 high severity vulnerabilities",
+            "1 vulnerability in 12 packages",
+            "Total: 2 (HIGH: 2, CRITICAL: 0)",
+            "New vulnerabilities were introduced",
+            "Quality Gate failed",
+        ] {
+            for source in ["security/snyk", "Trivy", "CodeQL", "nightly-scan"] {
+                let text = format!("rule timeout-in-loop: connection timed out\n{text}");
+                assert_eq!(of(source, &text), persistent("security-finding"), "{source}: {text}");
+            }
+        }
+        assert_eq!(of("snyk", "0 vulnerabilities\nconnection timed out"), transient("network"));
+        // A package manager reports the advisories of a build that fails for another reason.
+        assert_eq!(of("build", "3 vulnerabilities (1 moderate, 2 high)\nread: connection reset"), transient("network"));
     }
 
     #[test]
