@@ -117,6 +117,7 @@ async fn requested_sweep_runs_in_the_reconciler_under_its_run_id() {
     assert_eq!((&run["state"], &run["kind"]), (&json!("completed"), &json!("sweep")));
     let overview = harness.get(Caller::Viewer, "/api/overview").await.json();
     assert_eq!(overview["last_sweep"]["run_id"], id);
+    assert_eq!(overview["health"]["github"]["status"], "ok", "{}", overview["health"]);
     // A request whose bus event was lost is served by the next scheduled sweep, because it has a due date.
     testbed.fakes().advance(SignedDuration::from_mins(1));
     harness.clock.set(testbed.now());

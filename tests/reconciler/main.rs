@@ -9,6 +9,7 @@ mod coordination;
 mod crash_points;
 mod diagnosis_rules;
 mod events;
+mod github_contact;
 mod insights;
 mod inventory;
 mod jenkins_outage;

@@ -15,8 +15,8 @@ if (keyInLink) {
   history.replaceState(null, '', location.pathname + location.search);
 }
 
-/** State of this page. `clockSkew`: server time minus local time, in ms. `follow`: the command whose progress is shown. */
-export const app = { key: sessionStorage.getItem('suture-key'), overview: null, overviewAt: 0, clockSkew: 0, route: null, data: null, follow: null, listPages: 1, showAllActivity: false };
+/** State of this page. `clock`: Suture's time at a local time, in ms, and how fast it runs (the demo: 60 times). `follow`: the command whose progress is shown. */
+export const app = { key: sessionStorage.getItem('suture-key'), overview: null, overviewAt: 0, clock: { at: 0, now: 0, speed: 1 }, route: null, data: null, follow: null, listPages: 1, showAllActivity: false };
 let updatedAt = 0, lastError = null, failedRefreshes = 0, nextRefreshAt = 0, refreshTimer = 0, refreshNumber = 0, linkClicked = false;
 const scrollPositions = new Map();
 
@@ -82,7 +82,7 @@ export const labelOf = (name) => {
   return text[0].toUpperCase() + text.slice(1);
 };
 export const plural = (count, one, more = `${one}s`) => `${count} ${count === 1 ? one : more}`;
-export const now = () => Date.now() + app.clockSkew;
+export const now = () => app.clock.now + (Date.now() - app.clock.at) * app.clock.speed;
 export const utc = (at) => `${new Date(at).toISOString().slice(0, 19).replace('T', ' ')} UTC`;
 const secondsSince = (iso) => (now() - Date.parse(iso)) / 1000;
 
@@ -149,6 +149,8 @@ export async function api(path, body, idempotencyKey) {
   } catch {
     throw { status: 0, detail: '' };
   }
+  const serverNow = Date.parse(response.headers.get('Suture-Now'));
+  if (serverNow) app.clock = { at: Date.now(), now: serverNow, speed: Number(response.headers.get('Suture-Speed')) || 1 };
   let json = null;
   try { json = JSON.parse(text); } catch { /* not JSON: an error page of a proxy */ }
   if (response.ok && json) return json;
@@ -167,7 +169,6 @@ export function errorText({ status, detail }) {
 async function getOverview() {
   app.overview = await api('overview');
   app.overviewAt = Date.now();
-  app.clockSkew = Date.parse(app.overview.now) - app.overviewAt;
   return app.overview;
 }
 
@@ -187,7 +188,8 @@ function drawOverview() {
   const headline = `${needPerson ? `${plural(needPerson, 'pull request')} ${needPerson === 1 ? 'needs' : 'need'} a person` : 'No pull request needs a person'}, ${stuck ? `${stuck} ${stuck === 1 ? 'is' : 'are'} stuck` : 'none is stuck'}.`;
   const more = (href, shown, of) => of > shown.length && h('p', h('a', { href }, `Show all ${of}`));
   return [
-    pageTitle(headline),
+    pageTitle(o.health.github.status === 'ok' || isEmpty ? headline : o.health.github.text),
+    o.health.github.status !== 'ok' && !isEmpty && h('p.intro', { key: 'last-known' }, `As last known: ${headline}`),
     !isEmpty && h('p.intro', { key: 'lead' }, `${plural(all, 'open pull request')} in ${plural(o.repos.length, 'repository', 'repositories')}. Since yesterday: ${total(recent, 'healed')} healed by Suture, ${total(recent, 'escalated')} escalated to a person, ${total(recent, 'merged')} merged.`),
     drawNotices(o),
     isEmpty && h('p.empty', { key: 'none' }, 'No pull requests yet. Suture adds a pull request when its first webhook arrives. Let your bot open one, or check “Recent deliveries” in the GitHub App’s settings for failed webhooks.'),
@@ -288,6 +290,7 @@ export function draw() {
   render('system-status', h(`li${o.paused ? '.alert' : ''}`, o.paused ? 'Paused' : o.mode === 'act' ? 'Act mode' : 'Observe mode'),
     h(`li${b === 'closed' ? '' : '.alert'}`, `Breaker ${b.replace('_', ' ')}`),
     h('li', o.last_sweep ? ['Last sweep ', timeAgo(o.last_sweep.at)] : 'No sweep yet'),
+    h(`li${o.health.github.status === 'ok' ? '' : '.alert'}`, o.health.github.last_compared_at ? ['Compared with GitHub ', timeAgo(o.health.github.last_compared_at)] : 'Not compared with GitHub yet'),
     o.dlq?.messages > 0 && h('li.alert', plural(o.dlq.messages, 'dead letter')));
   $('signed-in-as').textContent = `${o.key} (${o.role})`;
   for (const link of document.querySelectorAll('[data-nav]')) {

@@ -62,7 +62,7 @@ async function loadPr({ apiPath }, old) {
 }
 
 const fetchExplanation = (apiPath, live) => api(`${apiPath}/explain?live=${live}`).then(
-  (found) => ({ ...found, fetchedAt: Date.now() }),
+  (found) => ({ ...found, fetchedAt: Date.now(), verifiedAt: new Date(now()).toISOString() }),
   (failure) => {
     if (failure.status === 401) throw failure;
     return { error: errorText(failure), fetchedAt: Date.now() };
@@ -99,7 +99,7 @@ function drawExplain(s, x) {
     s.blocked_reason && !x.summary.toLowerCase().includes(s.blocked_reason.toLowerCase()) && h('p', h('b', 'Blocked: '), richText(s.blocked_reason)),
     h('ul', x.evidence.filter((line) => !x.summary.includes(line)).map((line) => h('li', richText(line)))),
     h('p.muted', x.rule && `Matched rule ${x.rule.number}, ${x.rule.title.toLowerCase()}: ${labelOf(x.classification).toLowerCase()}. `, x.would_have_matched && `Would otherwise match ${x.would_have_matched}.`),
-    h('p', button('verify', 'Verify with GitHub now'), ' ', h('span.muted', x.live_error ?? (x.live ? ['Verified with GitHub ', timeAgo(new Date(x.fetchedAt + app.clockSkew).toISOString()), '.'] : 'Based on the stored record.'))),
+    h('p', button('verify', 'Verify with GitHub now'), ' ', h('span.muted', x.live_error ?? (x.live ? ['Verified with GitHub ', timeAgo(x.verifiedAt), '.'] : 'Based on the stored record.'))),
   ];
 }
 

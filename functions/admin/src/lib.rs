@@ -117,6 +117,10 @@ pub fn router<S: Store + 'static, O: Publisher + 'static>(admin: Arc<Admin<S, O>
     routes::routes().layer(CompressionLayer::new()).layer(logged).with_state(admin)
 }
 
+/// The time of Suture's clock, and how many of its seconds pass in a real one.
+const NOW: HeaderName = HeaderName::from_static("suture-now");
+const SPEED: HeaderName = HeaderName::from_static("suture-speed");
+
 /// Logs one line per request, and sets the headers of every response.
 async fn log_request<S: Store + 'static, O: Publisher + 'static>(
     State(admin): State<Arc<Admin<S, O>>>,
@@ -139,6 +143,12 @@ async fn log_request<S: Store + 'static, O: Publisher + 'static>(
         (HeaderName::from_static("x-frame-options"), "DENY"),
     ] {
         headers.insert(header, HeaderValue::from_static(value));
+    }
+    // The demo's clock runs faster than the browser's.
+    for (header, value) in [(NOW, admin.api.now().to_string()), (SPEED, admin.api.clock_speed().to_string())] {
+        if let Ok(value) = HeaderValue::from_str(&value) {
+            headers.insert(header, value);
+        }
     }
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     let problem = response.extensions().get::<ProblemCause>();

@@ -10,7 +10,8 @@ use domain::id::RepoName;
 use domain::pull_request::PullRequest;
 use domain::state::State;
 use jiff::{SignedDuration, Timestamp};
-use platform::engine::{ApplyResult, replacement};
+use platform::engine::ApplyResult;
+use platform::engine::ingest::apply_fact;
 use platform::github::{FailedDelivery, GitHub, ListedPullRequest};
 use platform::publish::queue_message::{QueueMessage, Task};
 use platform::publish::{Destination, OutboundMessage, Publisher};
@@ -117,6 +118,7 @@ impl<S: Store, O: Publisher> Inventory<'_, S, O> {
             Err(InventoryError::GitHub(error)) => {
                 warn!(run = %self.cx.trigger.run, %error, "cannot finish the inventory");
                 self.summary.fail("inventory", &error);
+                self.summary.github_error = Some(error.to_string());
                 return Ok(());
             }
             Err(InventoryError::Store(error)) => return Err(error),
@@ -174,16 +176,11 @@ impl<S: Store, O: Publisher> Inventory<'_, S, O> {
             }
             let mut fact = self.cx.fact(&pull.id, "adopt", FactKind::Opened(pull.described));
             fact.occurred_at = pull.updated_at.min(fact.occurred_at);
-            match self.cx.engine.apply(&fact, self.cx.now()).await {
-                Ok(ApplyResult { record: Some(record), reason, .. }) => {
+            match apply_fact(self.cx.engine, self.cx.repos, None, &fact, self.cx.now()).await {
+                Ok(ApplyResult { record: Some(_), reason, .. }) => {
                     info!(pr = %pull.id, reason, "adopted a pull request without a record");
                     self.summary.count_failure("PR_OPENED");
                     adopted += 1;
-                    self.cx.repos.register(self.cx.store(), repo, self.cx.now()).await;
-                    if let Err(error) = replacement::link(self.cx.engine, &record, self.cx.now()).await {
-                        // Retried when the replacement seems to be missing.
-                        warn!(pr = %pull.id, %error, "cannot link replacement");
-                    }
                 }
                 Ok(_) => {}
                 Err(error) => defer_undecodable(self.cx, schema::record_key(&pull.id), error, self.summary).await?,

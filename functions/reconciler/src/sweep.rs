@@ -46,6 +46,8 @@ enum SweepStage {
     Mails,
     /// Stores our GitHub rate-limit pause for the other functions.
     StoreRateLimit,
+    /// Stores when GitHub was last read, or since when it cannot be read.
+    GithubContact,
     /// Writes which remedies observe mode would have applied this week.
     ObserveReport,
 }
@@ -87,7 +89,7 @@ enum StageStart {
 
 /// The stages in the order they run, each with the name it has in the errors of the summary.
 #[rustfmt::skip]
-const STAGES: [(SweepStage, StageScope, StageStart, &str); 13] = [
+const STAGES: [(SweepStage, StageScope, StageStart, &str); 14] = [
     (SweepStage::Due,            StageScope::Every,      StageStart::Always,        "due"),
     (SweepStage::Outbox,         StageScope::Everything, StageStart::AfterCheck,    "effects"),
     (SweepStage::RunRecovery,    StageScope::Everything, StageStart::AfterCheck,    "runs"),
@@ -100,6 +102,7 @@ const STAGES: [(SweepStage, StageScope, StageStart, &str); 13] = [
     (SweepStage::Coordination,   StageScope::Scheduled,  StageStart::Always,        "coordination"),
     (SweepStage::Mails,          StageScope::Commit,     StageStart::Always,        "mails"),
     (SweepStage::StoreRateLimit, StageScope::Every,      StageStart::Always,        "github"),
+    (SweepStage::GithubContact,  StageScope::Commit,     StageStart::Always,        "github contact"),
     (SweepStage::ObserveReport,  StageScope::Commit,     StageStart::Always,        "observed"),
 ];
 
@@ -216,6 +219,7 @@ pub(crate) async fn run<S: Store, O: Publisher>(
             }
             SweepStage::Mails => outbox::send_mails(cx, summary).await,
             SweepStage::StoreRateLimit => rate_budget::store_rate_limit(cx).await,
+            SweepStage::GithubContact => rate_budget::store_contact(cx, rows.as_ref(), summary).await,
             SweepStage::ObserveReport => observe_report::write(cx, &visits.week, summary).await,
         };
         if let Err(error) = done {
@@ -249,6 +253,7 @@ fn has_work(stage: SweepStage, due: &DueWork) -> bool {
         | SweepStage::Coordination
         | SweepStage::Mails
         | SweepStage::StoreRateLimit
+        | SweepStage::GithubContact
         | SweepStage::ObserveReport => true,
     }
 }

@@ -42,6 +42,9 @@ pub(crate) async fn verify(
     let nodes = join_all(records.iter().map(|record| node_of(cx.github, record))).await;
     let nodes: Vec<(PrId, String)> = nodes.into_iter().flatten().collect();
     let read = cx.github.snapshots(&nodes, cx.policies()).await;
+    if let Some(error) = read.iter().find_map(|(_, snapshot)| unreachable(snapshot)) {
+        summary.github_error = Some(error);
+    }
     let mut read: BTreeMap<PrId, Result<Snapshot, SnapshotError>> = read.into_iter().collect();
     let mut stale = Vec::new();
     let mut rest = records.into_iter();
@@ -67,6 +70,22 @@ pub(crate) async fn verify(
                 VerifyResult::Stale(record, live) => stale.push((*record, live)),
             }
         }
+    }
+}
+
+/// Why GitHub could not be reached. A pull request that GitHub does not show, or shows in part, is not an outage.
+fn unreachable(snapshot: &Result<Snapshot, SnapshotError>) -> Option<String> {
+    match snapshot {
+        Err(SnapshotError::Failed(
+            error @ (ApiError::Unavailable { .. } | ApiError::Unauthorized { .. } | ApiError::RateLimited { .. }),
+        )) => Some(error.to_string()),
+        Err(SnapshotError::Failed(
+            ApiError::NotFound { .. }
+            | ApiError::Refused { .. }
+            | ApiError::Conflict { .. }
+            | ApiError::Unreadable { .. },
+        )) => None,
+        Err(SnapshotError::Gone | SnapshotError::Renamed { .. } | SnapshotError::Partial { .. }) | Ok(_) => None,
     }
 }
 

@@ -16,6 +16,7 @@ pub mod coordination;
 pub mod decide;
 pub mod diagnosis;
 pub mod event;
+pub mod github_contact;
 pub mod id;
 pub mod insights;
 pub mod policy;

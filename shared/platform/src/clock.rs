@@ -14,6 +14,11 @@ pub trait Clock: fmt::Debug + Send + Sync {
     fn now(&self) -> Timestamp;
 
     fn sleep(&self, pause: Duration) -> SleepFuture;
+
+    /// How many seconds of this clock pass in one real second.
+    fn speed(&self) -> f64 {
+        1.0
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default)]

@@ -115,6 +115,9 @@ pub struct SweepSummary {
     /// Backlog, post-merge health and status issue; `None` if none of them is configured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub coordination: Option<CoordinationSummary>,
+    /// Why GitHub could not be read, if a request for pull requests failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub github_error: Option<String>,
     /// Errors of stages; the other stages still ran.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<String>,
@@ -162,6 +165,14 @@ impl SweepSummary {
         if self.errors.len() < MAX_LISTED {
             self.errors.push(format!("{stage}: {error}"));
         }
+    }
+
+    /// Whether GitHub could be read; `None` if the sweep had nothing to read. One success shows that GitHub is there.
+    pub fn github_result(&self) -> Option<Result<(), &str>> {
+        if self.verified > 0 || self.adopted.is_some() {
+            return Some(Ok(()));
+        }
+        self.github_error.as_deref().map(Err)
     }
 
     pub fn spent(&mut self, before: Usage, after: Usage) {

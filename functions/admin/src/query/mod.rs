@@ -99,6 +99,11 @@ impl<S: Store, O: Publisher> AdminApi<S, O> {
         self.clock.now()
     }
 
+    /// How many seconds of Suture's clock pass in one real second.
+    pub fn clock_speed(&self) -> f64 {
+        self.clock.speed()
+    }
+
     pub(crate) fn store(&self) -> &S {
         self.engine.store()
     }

@@ -9,6 +9,7 @@ use domain::reconcile_request::{ReconcileRequest, ReconcileScope};
 use platform::publish::Publisher;
 use platform::publish::dead_letters::DeadLetterQueue;
 use platform::store::breaker;
+use platform::store::github_contact;
 use platform::store::pause;
 use platform::store::queries;
 use platform::store::{Store, StoreError};
@@ -18,7 +19,7 @@ use crate::Admin;
 use crate::auth::Viewer;
 use crate::problem::{ApiProblem, CommonProblems};
 use crate::view::overview::{
-    BreakerView, DeadLetterCount, OverviewView, PauseView, SweepView, VisibleCounts, activity_items,
+    BreakerView, DeadLetterCount, HealthView, OverviewView, PauseView, SweepView, VisibleCounts, activity_items,
 };
 use crate::view::serialized_name;
 
@@ -39,13 +40,16 @@ pub(crate) async fn overview<S: Store + 'static, O: Publisher + 'static>(
     let paused = async { Ok(pause::paused_by(store, now).await?) };
     let breaker = async { Ok(read_breaker(&admin).await?) };
     let sweep = async { Ok(last_sweep(&admin, &caller).await?) };
-    let (counted, history, paused, breaker, last_sweep, dlq) =
-        tokio::try_join!(counted, history, paused, breaker, sweep, async { Ok(dlq_count(&admin.dlq).await) })?;
+    let contact = async { Ok(github_contact::load(store, now).await?) };
+    let dlq = async { Ok(dlq_count(&admin.dlq).await) };
+    let (counted, history, paused, breaker, last_sweep, contact, dlq) =
+        tokio::try_join!(counted, history, paused, breaker, sweep, contact, dlq)?;
     let policies = api.engine().policies();
     let VisibleCounts { states, repos, needs_person, stuck } = VisibleCounts::of(&counted, &caller, policies, now);
     let (days, dwell, activity) = activity_items(history);
     Ok(Json(OverviewView {
         now,
+        health: HealthView::of(&contact, &policies.base().sweep, now),
         mode: serialized_name(&policies.base().mode),
         owner: admin.owner.clone(),
         role: caller.role.name(),

@@ -6,7 +6,8 @@ use crate::api_keys::ApiCaller;
 use crate::query::{ActivityHistory, StateDwellTime};
 use domain::breaker::{Breaker, BreakerSettings, BreakerState, OutcomeMinute};
 use domain::event::Event;
-use domain::policy::Policies;
+use domain::github_contact::GithubContact;
+use domain::policy::{Policies, Sweep};
 use domain::text::pull_request as pr_text;
 use jiff::Timestamp;
 use platform::overview::{DayCounts, OverviewCounts, StateCount};
@@ -23,6 +24,7 @@ const MAX_ITEMS: usize = 20;
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct OverviewView {
     pub(crate) now: Timestamp,
+    pub(crate) health: HealthView,
     /// `observe` or `act`.
     pub(crate) mode: String,
     /// The owner of a bare repository name.
@@ -49,6 +51,41 @@ pub(crate) struct OverviewView {
     pub(crate) dwell: Vec<StateDwellTime>,
     /// The dead-letter queue, if there is one.
     pub(crate) dlq: Option<DeadLetterCount>,
+}
+
+/// Whether what the overview shows is current.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Health)]
+pub(crate) struct HealthView {
+    github: GithubHealth,
+}
+
+/// When Suture last compared pull requests with GitHub.
+#[derive(Debug, Serialize, ToSchema)]
+struct GithubHealth {
+    /// `ok`, `failing`, `old` (no success for two inventories) or `never`.
+    status: &'static str,
+    /// The last successful comparison.
+    last_compared_at: Option<Timestamp>,
+    failing_since: Option<Timestamp>,
+    error: Option<String>,
+    /// The same in one sentence.
+    text: String,
+}
+
+impl HealthView {
+    pub(crate) fn of(contact: &GithubContact, settings: &Sweep, now: Timestamp) -> Self {
+        let status = contact.status(settings, now);
+        Self {
+            github: GithubHealth {
+                status: status.name(),
+                last_compared_at: contact.last_success,
+                failing_since: contact.failing_since,
+                error: contact.error.clone(),
+                text: contact.sentence(status),
+            },
+        }
+    }
 }
 
 /// Who has paused Suture, and why.

@@ -18,9 +18,12 @@ use domain::state::Strategy;
 use jiff::Timestamp;
 use platform::github::{RateLimit, RateLimits};
 use platform::publish::Publisher;
+use platform::store::github_contact;
 use platform::store::not_before;
 use platform::store::{Store, StoreError};
+use platform::sweep_summary::SweepSummary;
 
+use super::gates::SweepRows;
 use crate::context::SweepContext;
 
 /// The name under which the rate-limit pause is stored for all functions.
@@ -94,6 +97,19 @@ pub(crate) fn points(before: &RateLimits, after: &RateLimits) -> u64 {
 pub(crate) async fn store_rate_limit(cx: &SweepContext<'_, impl Store, impl Publisher>) -> Result<(), StoreError> {
     match cx.github.not_before() {
         Some(until) => not_before::set(cx.store(), GITHUB, until, cx.now()).await,
+        None => Ok(()),
+    }
+}
+
+/// Stores whether this sweep could read GitHub, if that is news.
+pub(crate) async fn store_contact(
+    cx: &SweepContext<'_, impl Store, impl Publisher>,
+    rows: Option<&SweepRows>,
+    summary: &SweepSummary,
+) -> Result<(), StoreError> {
+    let Some((rows, result)) = rows.zip(summary.github_result()) else { return Ok(()) };
+    match rows.github_contact.after(result, cx.now()) {
+        Some(contact) => cx.store().write(vec![github_contact::write(&contact)?], cx.now()).await,
         None => Ok(()),
     }
 }

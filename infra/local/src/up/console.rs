@@ -4,6 +4,7 @@
 use std::io::Write as _;
 
 use domain::event::{Event, EventKind, truncate};
+use domain::github_contact::{ContactStatus, GithubContact};
 use domain::run::{Run, RunEnd, RunKind, RunState};
 use domain::text;
 use jiff::{SignedDuration, Timestamp};
@@ -30,6 +31,11 @@ pub(super) enum ConsoleEvent {
         at: Timestamp,
         subject: String,
     },
+    /// Whether GitHub could be read.
+    Contact {
+        at: Timestamp,
+        contact: GithubContact,
+    },
     /// A message about this process itself.
     Note {
         at: Timestamp,
@@ -53,7 +59,15 @@ impl Console {
 
 /// Prints until all senders are gone.
 pub(super) async fn print(mut events: UnboundedReceiver<ConsoleEvent>, colored: bool) {
+    let mut was_failing = false;
     while let Some(event) = events.recv().await {
+        if let ConsoleEvent::Contact { contact, .. } = &event {
+            // Only changes are worth a line.
+            let failing = contact.failing_since.is_some();
+            if std::mem::replace(&mut was_failing, failing) == failing {
+                continue;
+            }
+        }
         for line in lines_of(&event) {
             // A closed pipe must not stop the system.
             let _ = writeln!(std::io::stdout(), "{}", line.render(colored));
@@ -117,8 +131,17 @@ fn lines_of(event: &ConsoleEvent) -> Vec<ConsoleLine> {
         ConsoleEvent::Event { at, event } => event_lines(*at, event),
         ConsoleEvent::Run { at, run } => healed(*at, run).into_iter().collect(),
         ConsoleEvent::Mail { at, subject } => vec![ConsoleLine::new(*at, "mail", LineColor::Alarm, subject.clone())],
+        ConsoleEvent::Contact { at, contact } => vec![contact_line(*at, contact)],
         ConsoleEvent::Note { at, text } => vec![ConsoleLine::new(*at, "note", LineColor::Plain, text.clone())],
     }
+}
+
+fn contact_line(at: Timestamp, contact: &GithubContact) -> ConsoleLine {
+    let (status, color) = match contact.failing_since {
+        Some(_) => (ContactStatus::Failing, LineColor::Alarm),
+        None => (ContactStatus::Ok, LineColor::Good),
+    };
+    ConsoleLine::new(at, "github", color, contact.sentence(status))
 }
 
 fn short(pr: &domain::id::PrId) -> String {

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use domain::event::Event;
+use domain::github_contact::GithubContact;
 use domain::run::Run;
 use jiff::Timestamp;
 use platform::store::dynamo::DynamoStore;
+use platform::store::github_contact;
 use platform::store::schema;
 use platform::store::{Key, Page, Query, RowWrite, Store, StoreError, Table, UsageMeter};
 use serde_dynamo::Item;
@@ -32,6 +34,9 @@ fn console_event(write: &RowWrite, at: Timestamp) -> Option<ConsoleEvent> {
         }
         Table::State if key.partition.starts_with("RUN#") => {
             schema::read::<Run>(key, item).ok().map(|run| ConsoleEvent::Run { at, run: Box::new(run) })
+        }
+        Table::State if *key == github_contact::key() => {
+            schema::read::<GithubContact>(key, item).ok().map(|contact| ConsoleEvent::Contact { at, contact })
         }
         Table::State => None,
     }

@@ -28,6 +28,10 @@ impl Clock for ScaledClock {
         let real = Duration::try_from_secs_f64(pause.as_secs_f64() / self.speed).unwrap_or(pause);
         Box::pin(tokio::time::sleep(real))
     }
+
+    fn speed(&self) -> f64 {
+        self.speed
+    }
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ pub mod breaker;
 pub mod counter;
 pub mod dynamo;
 pub mod gates;
+pub mod github_contact;
 pub mod lease;
 pub mod managed_issue;
 pub mod not_before;
