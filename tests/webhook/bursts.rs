@@ -139,13 +139,14 @@ async fn fact_stays_within_its_request_budget() {
         harness.expect(delivery, "applied").await;
         harness.store().usage().usage().requests - before
     };
-    // The throttle counter costs one request each. An opening also looks for the pull request it replaces and for
-    // early reports on its head, and the first of a repository registers the repository.
-    assert_eq!(cost(&pull(42, "opened", 'a', 0)).await, 5);
+    // An opening also looks for the pull request it replaces and for early reports on its head, and the first of a
+    // repository registers the repository.
+    assert_eq!(cost(&pull(42, "opened", 'a', 0)).await, 4);
     // The second opening reads the first pull request, which has the same vulnerability; the repository is registered
     // already.
-    assert_eq!(cost(&pull(43, "opened", 'b', 0)).await, 5);
-    assert_eq!(cost(&run('a', "build", None, &[42], 1)).await, 3);
+    assert_eq!(cost(&pull(43, "opened", 'b', 0)).await, 4);
+    assert_eq!(cost(&run('a', "build", None, &[42], 1)).await, 2);
+    // The fourth of a minute asks the throttle's counter.
     assert_eq!(cost(&status('a', JENKINS, "pending", "", 1)).await, 4);
     let before = harness.store().usage().usage();
     harness.expect(&run('f', "build", None, &[7], 1), "ignored").await;
@@ -273,6 +274,35 @@ async fn shuffled_storm_loses_no_fact() {
 #[tokio::test]
 async fn storm_of_pull_requests_managed_by_author_loses_no_later_fact() {
     storm(&format!("{STORM}managed.branch_prefixes = []"), "fix-", None).await;
+}
+
+/// Regression: the command was answered "not managed", because the event that opens its pull request was still on the queue.
+#[tokio::test]
+async fn command_on_a_pull_request_whose_opening_is_queued_is_kept() {
+    let harness = Harness::new("mode = 'act'\nchecks.required = ['build']\nlimits.webhooks_per_minute_per_repo = 1");
+    harness.expect(&pull(1, "opened", 'a', 0), "applied").await;
+    harness.expect(&pull(2, "opened", 'b', 0), "throttled_delayed").await;
+    harness.expect(&comment(2, "/hold", 1), "command_queued").await;
+    let deferral = deferred_facts(&harness.sent())[0].1;
+    let command = harness.sent().into_iter().rfind(|message| message.id.starts_with("cmd:")).unwrap();
+    let Destination::Queue { delay, .. } = command.destination else { panic!("{command:?}") };
+    assert!(delay > deferral && delay < deferral + Duration::from_mins(1), "{delay:?} after {deferral:?}");
+    harness.expect(&comment(3, "/hold", 1), "ignored").await;
+}
+
+/// Regression: nothing asked GitHub for a report that had overtaken the event of its pull request, because neither its branch nor a
+/// queued event shows that the commit is managed.
+#[tokio::test]
+async fn pull_request_whose_opening_was_late_is_verified_at_once() {
+    for (late, verified) in [(1, false), (3, true)] {
+        let mut harness = Harness::new("mode = 'act'\nchecks.required = ['build']\nmanaged.branch_prefixes = []");
+        harness.now = tests::minute(0) + jiff::SignedDuration::from_secs(late);
+        harness.expect(&status('a', POLICY, "success", "", 0), "ignored").await;
+        harness.expect(&pull(42, "opened", 'a', 0), "applied").await;
+        let record = harness.record(42).await;
+        assert_eq!(record.verify_reason.is_some(), verified, "{late} s: {:?}", record.verify_reason);
+        assert_eq!(record.due_at == Some(harness.now), verified, "{late} s");
+    }
 }
 
 #[tokio::test]

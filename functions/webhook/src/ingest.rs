@@ -20,7 +20,7 @@ use jiff::Timestamp;
 use thiserror::Error;
 
 use crate::github::{ParsedWebhook, PrSelector, WebhookFact, details_of};
-use crate::throttle::{self, SHORT_DELAY};
+use crate::throttle::{self, SHORT_DELAY, Throttle};
 use platform::engine::early_reports::{self, EarlyReport};
 use platform::engine::ingest::apply_fact;
 use platform::engine::repo_registry::RepoRegistry;
@@ -121,6 +121,7 @@ pub struct Ingester<S, O> {
     engine: Engine<S, O>,
     policies: Policies,
     repos: RepoRegistry,
+    throttle: Throttle,
 }
 
 /// A pull request that the fact concerns, with its record if that has been read.
@@ -146,7 +147,7 @@ enum EarlyOutcome {
 
 impl<S: Store, O: Publisher> Ingester<S, O> {
     pub fn new(engine: Engine<S, O>, policies: Policies) -> Self {
-        Self { engine, policies, repos: RepoRegistry::default() }
+        Self { engine, policies, repos: RepoRegistry::default(), throttle: Throttle::default() }
     }
 
     pub fn engine(&self) -> &Engine<S, O> {
@@ -184,11 +185,20 @@ impl<S: Store, O: Publisher> Ingester<S, O> {
     }
 
     async fn commands(&self, webhook: &ParsedWebhook, pr: PrId, now: Timestamp) -> Result<PrResult, IngestError> {
+        let mut delay = Duration::ZERO;
         if self.engine.load(&pr, now).await?.is_none() {
-            return Ok(single_result(pr.clone(), IngestStatus::Ignored, format!("{pr} is not managed by Suture")));
+            let Some(expected_at) = early_reports::expected_at(self.engine.store(), &pr, now).await? else {
+                return Ok(single_result(pr.clone(), IngestStatus::Ignored, format!("{pr} is not managed by Suture")));
+            };
+            delay = throttle::delay_until(expected_at, now);
         }
-        let message =
-            |command: &CommandMessage| OutboundMessage::command(command.command_id.to_string(), command.clone());
+        let message = |command: &CommandMessage| {
+            let mut message = OutboundMessage::command(command.command_id.to_string(), command.clone());
+            if let Destination::Queue { delay: waits, .. } = &mut message.destination {
+                *waits = delay;
+            }
+            message
+        };
         let messages: Vec<OutboundMessage> = webhook.commands.iter().map(message).collect();
         self.send(&messages).await?;
         let names: Vec<&str> = webhook.commands.iter().map(|command| command.command.name()).collect();
@@ -307,7 +317,7 @@ impl<S: Store, O: Publisher> Ingester<S, O> {
         recipients: Vec<Recipient>,
         now: Timestamp,
     ) -> Result<Vec<PrResult>, IngestError> {
-        let delays = throttle::delays(self.engine.store(), &self.policies, repo, recipients.len(), now).await?;
+        let delays = self.throttle.delays(self.engine.store(), &self.policies, repo, recipients.len(), now).await?;
         let mut results = Vec::new();
         let mut deferred: Vec<(Fact, Duration, &str)> = Vec::new();
         for (Recipient { pr, record }, delay) in recipients.into_iter().zip(delays) {
@@ -343,7 +353,8 @@ impl<S: Store, O: Publisher> Ingester<S, O> {
         for (fact, delay, why) in facts {
             // Until this fact is applied, nobody else knows that its head belongs to a managed pull request.
             if let Some(described) = details_of(&fact.kind) {
-                early_reports::announce(self.engine.store(), repo, &described.head, now).await?;
+                let applied_at = now.saturating_add(delay).unwrap_or(now);
+                early_reports::announce(self.engine.store(), &fact.pr, &described.head, applied_at, now).await?;
             }
             let reason = format!("{why}: deferred for about {} s", delay.as_secs());
             results.push_back(single_result(fact.pr.clone(), IngestStatus::Throttled, reason));

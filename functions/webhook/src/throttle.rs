@@ -1,5 +1,7 @@
 //! The rate limit of a repository's webhooks: which facts are applied now, and by how long the others are delayed on the queue.
 
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use domain::id::RepoName;
@@ -16,23 +18,58 @@ pub(crate) const SHORT_DELAY: Duration = Duration::from_secs(10);
 /// SQS cannot delay a message for longer.
 const MAX_DELAY_SECS: u64 = 900;
 
-/// The delay of each fact, with its reason; `None` if it is applied now. Facts above the limit per minute are spread over the following
-/// minutes, so that a burst does not return as a burst.
-pub(crate) async fn delays<S: Store>(
-    store: &S,
-    policies: &Policies,
-    repo: &RepoName,
-    count: usize,
-    now: Timestamp,
-) -> Result<Vec<Option<(Duration, &'static str)>>, StoreError> {
-    let limit = u64::from(policies.for_repo(repo).limits.webhooks_per_minute_per_repo.max(1));
-    let minute = now.as_second().div_euclid(WINDOW_SECS);
-    let ttl = saturating_after(now, SignedDuration::from_secs(2 * WINDOW_SECS));
-    let total = store.count(&limit_key(repo, minute), i64::try_from(count).unwrap_or(i64::MAX), ttl, now).await?;
-    let total = u64::try_from(total).unwrap_or(0);
+/// The facts that this process has applied in the current minute without asking the shared counter, by repository. A process asks only
+/// when it applies more than a tenth of the limit, so that ordinary traffic needs no request for it; then it adds what it has not counted.
+#[derive(Debug, Default)]
+pub(crate) struct Throttle {
+    uncounted: Mutex<BTreeMap<RepoName, UncountedFacts>>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct UncountedFacts {
+    minute: i64,
+    facts: u64,
+    /// Whether the process has exceeded its share, and counts everything until the minute ends.
+    counting: bool,
+}
+
+impl Throttle {
+    /// The number to add to the shared counter; `None` while the process is within its share.
+    fn to_count(&self, repo: &RepoName, minute: i64, count: u64, limit: u64) -> Option<u64> {
+        let mut uncounted = self.uncounted.lock().unwrap_or_else(PoisonError::into_inner);
+        uncounted.retain(|_, facts| facts.minute == minute);
+        let seen = uncounted.entry(repo.clone()).or_insert(UncountedFacts { minute, ..UncountedFacts::default() });
+        seen.facts += count;
+        seen.counting |= seen.facts > limit / 10;
+        seen.counting.then(|| std::mem::take(&mut seen.facts))
+    }
+
+    /// The delay of each fact, with its reason; `None` if it is applied now. Facts above the limit per minute are spread over the
+    /// following minutes, so that a burst does not return as a burst.
+    pub(crate) async fn delays<S: Store>(
+        &self,
+        store: &S,
+        policies: &Policies,
+        repo: &RepoName,
+        count: usize,
+        now: Timestamp,
+    ) -> Result<Vec<Option<(Duration, &'static str)>>, StoreError> {
+        let limit = u64::from(policies.for_repo(repo).limits.webhooks_per_minute_per_repo.max(1));
+        let minute = now.as_second().div_euclid(WINDOW_SECS);
+        let Some(added) = self.to_count(repo, minute, count as u64, limit) else {
+            return Ok(spread(count as u64, count, limit, now));
+        };
+        let ttl = saturating_after(now, SignedDuration::from_secs(2 * WINDOW_SECS));
+        let total = store.count(&limit_key(repo, minute), i64::try_from(added).unwrap_or(i64::MAX), ttl, now).await?;
+        Ok(spread(u64::try_from(total).unwrap_or(0), count, limit, now))
+    }
+}
+
+/// The delays of the last `count` of the `total` facts of this minute.
+fn spread(total: u64, count: usize, limit: u64, now: Timestamp) -> Vec<Option<(Duration, &'static str)>> {
     let before = total.saturating_sub(count as u64);
     let into_minute = now.as_second().rem_euclid(WINDOW_SECS).unsigned_abs();
-    Ok((0..count)
+    (0..count)
         .map(|n| {
             let position = before + n as u64;
             if position >= limit {
@@ -43,7 +80,13 @@ pub(crate) async fn delays<S: Store>(
                 None
             }
         })
-        .collect())
+        .collect()
+}
+
+/// The delay of a command on a pull request whose record is expected at this time.
+pub(crate) fn delay_until(expected_at: Timestamp, now: Timestamp) -> Duration {
+    let wait = Duration::try_from(expected_at.duration_since(now)).unwrap_or_default();
+    (wait + SHORT_DELAY).min(Duration::from_secs(MAX_DELAY_SECS))
 }
 
 fn limit_key(repo: &RepoName, minute: i64) -> Key {
@@ -62,6 +105,16 @@ fn delay(position: u64, limit: u64, into_minute: u64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn process_counts_when_it_exceeds_a_tenth_of_the_limit() {
+        let (throttle, repo) = (Throttle::default(), "acme/shop".parse().unwrap());
+        let counted: Vec<_> = (0..6).map(|_| throttle.to_count(&repo, 7, 1, 30)).collect();
+        assert_eq!(counted, [None, None, None, Some(4), Some(1), Some(1)]);
+        assert_eq!(throttle.to_count(&repo, 8, 1, 30), None, "another minute");
+        assert_eq!(throttle.to_count(&repo, 8, 50, 30), Some(51));
+        assert_eq!(throttle.to_count(&"acme/api".parse().unwrap(), 8, 1, 9), Some(1), "a small limit is exact");
+    }
 
     #[test]
     fn burst_is_spread_over_the_following_minutes() {

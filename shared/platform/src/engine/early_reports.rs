@@ -13,7 +13,7 @@ use tracing::{error, warn};
 
 use super::{Engine, EngineError};
 use crate::publish::Publisher;
-use crate::store::{Key, RowUpdate, RowWrite, Store, StoreError, TTL, number, set_of};
+use crate::store::{Key, RowUpdate, RowWrite, Store, StoreError, TTL, number, number_of, set_of};
 
 /// Longer than a deferred fact stays on the queue.
 const RETENTION: SignedDuration = SignedDuration::from_hours(1);
@@ -38,8 +38,15 @@ impl EarlyReport {
     }
 }
 
+/// When the fact that creates the record of a pull request leaves the queue, in seconds.
+const EXPECTED_AT: &str = "expected_at";
+
 fn key(repo: &RepoName, head: &Sha) -> Key {
     Key::state(format!("EARLY#{repo}#{head}"))
+}
+
+fn pull_request_key(pr: &PrId) -> Key {
+    Key::state(format!("EARLY#{pr}"))
 }
 
 fn update(repo: &RepoName, head: &Sha, reports: BTreeSet<String>, now: Timestamp) -> RowWrite {
@@ -49,9 +56,26 @@ fn update(repo: &RepoName, head: &Sha, reports: BTreeSet<String>, now: Timestamp
     RowWrite::Update { key: key(repo, head), change: RowUpdate { set, insert, ..RowUpdate::default() } }
 }
 
-/// Notes that the commit becomes a head when a fact on the queue is applied: from now on its reports are kept.
-pub async fn announce<S: Store>(store: &S, repo: &RepoName, head: &Sha, now: Timestamp) -> Result<(), StoreError> {
-    store.write(vec![update(repo, head, BTreeSet::new(), now)], now).await
+/// Notes that the commit becomes the head of this pull request when a fact on the queue is applied: from now on its reports are kept,
+/// and commands on the pull request wait for it.
+pub async fn announce<S: Store>(
+    store: &S,
+    pr: &PrId,
+    head: &Sha,
+    expected_at: Timestamp,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let until = number(saturating_after(now, RETENTION).as_second());
+    let set = BTreeMap::from([(TTL.to_owned(), until), (EXPECTED_AT.to_owned(), number(expected_at.as_second()))]);
+    let change = RowUpdate { set, ..RowUpdate::default() };
+    let expected = RowWrite::Update { key: pull_request_key(pr), change };
+    store.write(vec![update(&pr.repo, head, BTreeSet::new(), now), expected], now).await
+}
+
+/// When the record of an announced pull request is expected.
+pub async fn expected_at<S: Store>(store: &S, pr: &PrId, now: Timestamp) -> Result<Option<Timestamp>, StoreError> {
+    let row = store.get(&pull_request_key(pr), now).await?;
+    Ok(row.as_ref().and_then(|row| number_of(row, EXPECTED_AT)).and_then(|at| Timestamp::from_second(at).ok()))
 }
 
 /// Keeps a report on a commit, if it is `managed` or announced. Returns whether it was kept.
