@@ -121,6 +121,7 @@ async fn refusal_of_codegenie_by_http_calls_a_person() {
     assert_eq!(asked.len(), 1, "a permanent refusal is not repeated");
     let (id, detail) = (testbed.record(&pr).await.vulnerability_id, asked[0].json().unwrap());
     assert_eq!((detail["vulnerability_id"].as_str(), detail["pr_number"].as_u64()), (id.as_deref(), Some(pr.number)));
+    assert_eq!(detail["base_branch"], "main", "CodeGenie opens the new one on the same base");
     let [(_, mail)] = &testbed.mails()[..] else { panic!("{:?}", testbed.mails()) };
     assert!(mail.body.contains("codegenie answered 401"), "{}", mail.body);
 }

@@ -155,6 +155,44 @@ async fn close_and_reopen_is_finished_after_a_crash_and_a_stop() {
     }
 }
 
+/// Regression: a push or a command between the announcement and GitHub's `closed` cancelled the run, and the pull request was
+/// closed without a replacement.
+#[tokio::test(start_paused = true)]
+async fn push_or_command_during_the_closing_lost_the_replacement() {
+    for push in [true, false] {
+        let (mut announced, mut closed_before) = (0, 0);
+        for call in 1.. {
+            let testbed = Testbed::new(FakeSettings::default(), "");
+            testbed.bridging.set(false);
+            let pr = closing(&testbed, false).await;
+            assert!(testbed.until(10, async |testbed| !testbed.commands().is_empty()).await);
+            let (id, body) = testbed.publisher.take_message().unwrap();
+            testbed.faults.plan(call, CallFault::After);
+            let _ = testbed.bridge.handle(&id, &body).await;
+            let (struck, died) = (testbed.faults.struck(), testbed.faults.is_dead());
+            testbed.faults.restart();
+            if !struck {
+                break;
+            }
+            let told = testbed.with(|fakes| fakes.comments(&pr).any(|comment| comment.body.contains("Closing due to")));
+            if !died || !told || count(&testbed, AuditedAction::BusEvent) > 0 {
+                continue;
+            }
+            announced += 1;
+            let closed = count(&testbed, AuditedAction::PullClosed);
+            closed_before += closed;
+            if push && closed == 0 {
+                testbed.with(|fakes| fakes.person_pushes(&pr, "maria").unwrap());
+            } else {
+                testbed.with(|fakes| fakes.person_comments(&pr, "maria", "/update-branch").unwrap());
+            }
+            testbed.bridging.set(true);
+            assert_replaced(&testbed, &pr, &format!("push {push}, call {call}")).await;
+        }
+        assert!(announced > closed_before && closed_before >= 1, "{announced} announced, {closed_before} closed");
+    }
+}
+
 /// Regression: the request was retried every minute for ever, and nobody was told.
 #[tokio::test]
 async fn person_is_called_when_codegenie_cannot_be_asked_for_an_hour() {

@@ -3,8 +3,8 @@
 use car_bridge::MessageOutcome;
 use domain::command::{Command, CommandMessage, CommandSource, MessageVersion};
 use domain::event::{Event, EventKind};
-use domain::id::CommandId;
-use domain::run::{RunEnd, RunState};
+use domain::id::{CommandId, RunId};
+use domain::run::{Initiator, RunEnd, RunState, RunTransition};
 use domain::state::{State, Strategy};
 use fakes::{AuditedAction, FakePrId, Fault, JenkinsReporting, NewPullRequest, RepoSettings};
 use jiff::SignedDuration;
@@ -135,6 +135,24 @@ async fn run_requiring_approval_waits_for_approve() {
     assert_eq!(record.state, State::Merged, "{:?}", suture_comments(&testbed, &pr));
     assert_eq!(run_state(&testbed, "run-1").await, RunState::Completed);
     assert_eq!(record.retry_counts.of(Strategy::Rebuild), 0);
+    // Who moved the run, and when, is read by the API and by audits.
+    let run = testbed.bridge.engine().run(&RunId::new("run-1"), testbed.now()).await.unwrap().unwrap();
+    let moves = |transition: &RunTransition| {
+        let context = &transition.context;
+        (transition.to, context.initiator, context.by.clone(), context.reason.clone())
+    };
+    let (maria, rule) = (Some("maria".to_owned()), Some("rules.approval_required".to_owned()));
+    assert_eq!(
+        run.transitions.iter().map(moves).collect::<Vec<_>>(),
+        [
+            (RunState::Running, Initiator::Policy, None, rule.clone()),
+            (RunState::AwaitingApproval, Initiator::Policy, None, rule),
+            (RunState::Running, Initiator::Approval, maria, None),
+            (RunState::WaitingExternal, Initiator::System, None, None),
+            (RunState::Completed, Initiator::Webhook, Some("jenkins".to_owned()), None),
+        ]
+    );
+    assert!(run.transitions.is_sorted_by_key(|transition| transition.context.at));
 }
 
 #[tokio::test]

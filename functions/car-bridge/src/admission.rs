@@ -70,7 +70,8 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
             RunState::Pending | RunState::Running | RunState::Completed | RunState::Failed | RunState::Cancelled => {}
         }
         let began = run.steps.iter().any(|step| step.status != StepStatus::Failed);
-        if record.head_sha != active.head_sha && !(began && active.strategy == Strategy::BranchUpdate) {
+        let updating = began && active.strategy == Strategy::BranchUpdate;
+        if record.head_sha != active.head_sha && !updating && !active.closing {
             return Ok(Admission::Drop(format!("the head moved to {}", record.head_sha.short())));
         }
         if record.state.is_terminal() && active.strategy != Strategy::CloseAndReopen {

@@ -80,6 +80,8 @@ pub struct BusDetail {
     pub pr_number: u64,
     /// The commit the request was decided on; it is void for any other head.
     pub head_sha: Sha,
+    /// The branch that the pull request is to be merged into; for CodeGenie, the base of the new one.
+    pub base_branch: String,
     /// The vulnerability that the pull request fixes, if known.
     pub vulnerability_id: Option<String>,
     /// The run to which this request belongs.
@@ -97,6 +99,8 @@ pub struct PullRequestRequestDetail {
     pub pr_number: Option<u64>,
     /// Always null: there is no commit yet.
     pub head_sha: Option<Sha>,
+    /// Always null: an issue names no branch, so CodeGenie chooses its usual one.
+    pub base_branch: Option<String>,
     /// The vulnerability to fix.
     pub vulnerability_id: Option<String>,
     /// Always null: the request belongs to no run.
@@ -112,6 +116,7 @@ impl PullRequestRequestDetail {
             repo: repo.clone(),
             pr_number: None,
             head_sha: None,
+            base_branch: None,
             vulnerability_id: Some(vulnerability.to_owned()),
             run_id: None,
             effect_id: effect.clone(),
@@ -163,12 +168,13 @@ mod tests {
     }
 
     #[test]
-    fn detail_has_all_six_keys_and_round_trips() {
+    fn detail_has_all_seven_keys_and_round_trips() {
         let sha = "b".repeat(40);
         let detail = BusDetail {
             repo: "acme/my-app".parse().unwrap(),
             pr_number: 42,
             head_sha: sha.parse().unwrap(),
+            base_branch: "main".to_owned(),
             vulnerability_id: Some("CVE-2026-0001".to_owned()),
             run_id: Some(RunId::new("run-1")),
             effect_id: EffectId::new("acme/my-app#42#e1#0"),
@@ -177,7 +183,7 @@ mod tests {
         assert_eq!(
             json,
             format!(
-                r#"{{"repo":"acme/my-app","pr_number":42,"head_sha":"{sha}","vulnerability_id":"CVE-2026-0001","run_id":"run-1","effect_id":"acme/my-app#42#e1#0"}}"#
+                r#"{{"repo":"acme/my-app","pr_number":42,"head_sha":"{sha}","base_branch":"main","vulnerability_id":"CVE-2026-0001","run_id":"run-1","effect_id":"acme/my-app#42#e1#0"}}"#
             )
         );
         assert_eq!(serde_json::from_str::<BusDetail>(&json).unwrap(), detail);
@@ -186,7 +192,7 @@ mod tests {
             PullRequestRequestDetail::for_issue(&repo, 7, "CVE-2026-0001", &EffectId::new("backlog:acme/my-app#7:1"));
         assert_eq!(
             serde_json::to_string(&ask).unwrap(),
-            r#"{"repo":"acme/my-app","pr_number":null,"head_sha":null,"vulnerability_id":"CVE-2026-0001","run_id":null,"effect_id":"backlog:acme/my-app#7:1","issue_number":7}"#
+            r#"{"repo":"acme/my-app","pr_number":null,"head_sha":null,"base_branch":null,"vulnerability_id":"CVE-2026-0001","run_id":null,"effect_id":"backlog:acme/my-app#7:1","issue_number":7}"#
         );
         let bare = BusDetail { vulnerability_id: None, run_id: None, ..detail };
         let json = serde_json::to_string(&bare).unwrap();

@@ -174,6 +174,8 @@ pub struct DiagnosisFact {
 /// Progress of a remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RemedyUpdate {
+    /// Close-and-reopen is about to announce and close: from here it is finished, whatever happens to the pull request.
+    Closing,
     /// The target accepted the request; the expected event must follow.
     Accepted,
     /// Never executed: the head moved, a guard refused it, there was nothing to do, or the breaker opened.
@@ -204,21 +206,21 @@ pub struct CommandRequest {
     pub comment: Option<String>,
 }
 
-/// The `source` of an event (R-EVENT-2).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Actor {
-    /// A webhook without a specific actor: a person, or GitHub itself.
-    GithubWebhook,
-    Codegenie,
-    Jenkins,
-    PolicyBot,
-    ApproverBot,
-    AutomergeBot,
-    Reconciler,
-    /// The Car Bridge, which works on the command queue.
-    CommandQueue,
-    AdminApi,
+named! {
+    /// The `source` of an event (R-EVENT-2).
+    pub enum Actor {
+        /// A webhook without a specific actor: a person, or GitHub itself.
+        GithubWebhook = "github-webhook",
+        Codegenie = "codegenie",
+        Jenkins = "jenkins",
+        PolicyBot = "policy-bot",
+        ApproverBot = "approver-bot",
+        AutomergeBot = "automerge-bot",
+        Reconciler = "reconciler",
+        /// The Car Bridge, which works on the command queue.
+        CommandQueue = "command-queue",
+        AdminApi = "admin-api",
+    }
 }
 
 named! {
@@ -260,6 +262,8 @@ named! {
         RemediationRetriggerMerge = "REMEDIATION_RETRIGGER_MERGE",
         /// Claimed: close, and request a replacement.
         RemediationCloseAndReopen = "REMEDIATION_CLOSE_AND_REOPEN",
+        /// Close-and-reopen begins to close the pull request, and is not cancelled any more.
+        RemediationClosing = "REMEDIATION_CLOSING",
         RemediationAccepted = "REMEDIATION_ACCEPTED",
         /// A remedy ended: proven, dropped or failed.
         RemediationEnded = "REMEDIATION_ENDED",
@@ -322,6 +326,7 @@ impl EventKind {
             | Self::ApprovalDismissed
             | Self::MergeAttempted
             | Self::MergeFailed
+            | Self::RemediationClosing
             | Self::RemediationAccepted => false,
         }
     }

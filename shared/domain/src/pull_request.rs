@@ -177,6 +177,9 @@ pub struct ActiveRun {
     /// Whether the target accepted the request.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub accepted: bool,
+    /// Whether close-and-reopen has begun to close the pull request: then neither a push nor a command cancels it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub closing: bool,
     /// Whether a person commanded it: then it spent no budget, and none is refunded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub human: bool,

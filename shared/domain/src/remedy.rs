@@ -131,6 +131,7 @@ mod tests {
             head_sha,
             since,
             accepted: true,
+            closing: false,
             human: false,
             previous: None,
             previous_request: None,

@@ -62,6 +62,12 @@ impl<S: Store, O: Publisher> AdminApi<S, O> {
                 }
             }
             (RunAction::Cancel, RunKind::Remedy(_), Some(pr)) => {
+                let record = self.engine.load(&pr, self.now()).await?;
+                let active = record.as_ref().and_then(|record| record.active_run.as_ref());
+                if active.is_some_and(|active| active.id == *id && active.closing) {
+                    let why = "the pull request is being closed and replaced: reopen it on GitHub".to_owned();
+                    return Err(AdminError::Conflict { code: "RUN_INVALID_TRANSITION", why });
+                }
                 let update = RemedyUpdate::Dropped { why: format!("cancelled by {}", caller.name) };
                 self.end(caller, &run, pr, "cancelled", update).await?;
             }

@@ -78,6 +78,8 @@ struct TransitionView {
     initiator: String,
     by: Option<String>,
     reason: Option<String>,
+    /// The id of the event in the log that caused it.
+    event: Option<String>,
 }
 
 /// An action that was undone.
@@ -129,6 +131,7 @@ impl From<&RunTransition> for TransitionView {
             initiator: serialized_name(&context.initiator),
             by: context.by.clone(),
             reason: context.reason.clone(),
+            event: context.event.as_ref().map(ToString::to_string),
         }
     }
 }

@@ -5,7 +5,8 @@ mod rebuild;
 
 use domain::backoff::AttemptFailure;
 use domain::bus::{BusDetail, DetailType, RemedyTarget};
-use domain::event::{CloseReason, FactKind};
+use domain::decide::FactOutcome;
+use domain::event::{CloseReason, FactKind, RemedyUpdate};
 use domain::id::EffectId;
 use domain::policy::{BotRetrigger, Policy, RetriggerVia};
 use domain::run::{Run, RunKind, StepStatus};
@@ -295,6 +296,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
             if ctx.policy.retrigger.codegenie.via == RetriggerVia::Bus {
                 self.bus_event_of(RemedyTarget::CodeGenie)?;
             }
+            self.begin_closing(ctx).await?;
             let comment = text::closing_comment(ctx.run.requested_by.as_deref());
             self.or_interrupt(self.marked_comment(ctx, "comment", &comment).await).await?;
             self.done(ctx, "comment", "close").await?;
@@ -308,6 +310,20 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         }
         self.request_replacement(ctx, "ask").await?;
         Ok("closed, and requested a replacement from CodeGenie".to_owned())
+    }
+
+    /// From here neither a push nor a command cancels the run.
+    async fn begin_closing(&self, ctx: &RunContext<'_>) -> Result<(), RemedyError> {
+        let what = FactKind::Remedy { run: ctx.run.id.clone(), update: RemedyUpdate::Closing };
+        let applied = self.apply_fact(ctx.pr(), format!("{}#closing", ctx.run.id), self.now(), what).await?;
+        match applied.outcome {
+            FactOutcome::Applied | FactOutcome::Duplicate => Ok(()),
+            FactOutcome::Ignored
+            | FactOutcome::Superseded
+            | FactOutcome::Anomaly
+            | FactOutcome::Refused
+            | FactOutcome::Deferred => Err(RemedyError::Drop(applied.reason)),
+        }
     }
 
     /// With another open pull request for the same vulnerability, a replacement would be a duplicate.
@@ -374,6 +390,7 @@ fn detail(ctx: &RunContext<'_>, step: &str) -> BusDetail {
         repo: ctx.pr().repo.clone(),
         pr_number: ctx.pr().number,
         head_sha: ctx.run.head_sha.clone().unwrap_or_else(|| ctx.record.head_sha.clone()),
+        base_branch: ctx.record.base_branch.clone(),
         vulnerability_id: ctx.record.vulnerability_id.clone(),
         run_id: Some(ctx.run.id.clone()),
         effect_id: EffectId::new(format!("{}#{}#{step}", ctx.pr(), ctx.run.id)),

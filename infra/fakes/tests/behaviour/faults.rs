@@ -11,7 +11,7 @@ const JOB: &str = "/job/acme/job/payments/job/PR-1";
 
 fn bus(fakes: &mut Fakes, kind: &str, pr: &FakePrId) {
     let pull = fakes.pull(pr).unwrap();
-    let detail = json!({"repo": pr.repo, "pr_number": pr.number, "head_sha": pull.head(), "vulnerability_id": pull.vulnerability, "run_id": "r", "effect_id": "e"});
+    let detail = json!({"repo": pr.repo, "pr_number": pr.number, "head_sha": pull.head(), "base_branch": "main", "vulnerability_id": pull.vulnerability, "run_id": "r", "effect_id": "e"});
     assert!(fakes.bus_event(kind, &detail.to_string()));
 }
 

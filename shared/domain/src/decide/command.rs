@@ -95,9 +95,12 @@ pub(super) fn command_requested(mut builder: DecisionBuilder<'_>, request: &Comm
 
 /// The command of a person that the next one has to wait for (R-CMD-15). Until its target accepted it, it would end without
 /// a result. A branch update and a replacement then still change the head or close the pull request, and the next command
-/// is decided after that.
+/// is decided after that. A close-and-reopen of the reconciler that has begun to close is waited for too.
 fn unfinished_command(command: Command, record: &PullRequest) -> Option<Command> {
-    let active = record.active_run.as_ref().filter(|run| run.human && !record.state.is_terminal())?;
+    let active = record.active_run.as_ref().filter(|run| run.human || run.closing)?;
+    if record.state.is_terminal() {
+        return None;
+    }
     let changes_head = matches!(active.strategy, Strategy::BranchUpdate | Strategy::CloseAndReopen);
     let differs = command.strategy().is_some_and(|strategy| strategy != active.strategy);
     (differs && (!active.accepted || changes_head)).then(|| Command::for_strategy(active.strategy))

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::budget::RetryCounts;
 use crate::decide::{
@@ -61,6 +61,9 @@ pub(super) fn first_seen(policy: &Policy, fact: &Fact, now: Timestamp) -> Decisi
         },
     }
 }
+
+/// An `opened` that is handled within this time was not overtaken by a report, because checks and bots take longer.
+const PROMPT: SignedDuration = SignedDuration::from_secs(2);
 
 /// `missed` says why events may have been missed before this one.
 fn create_record<'a>(
@@ -132,6 +135,8 @@ fn create_record<'a>(
     } else if described.required_checks.is_none() && policy.checks.required.is_empty() {
         // Without the list, the first green job of a matrix would look like all required checks.
         builder.record.request_verification("the required checks of the base are not known yet", now);
+    } else if saturating_after(described.created_at, PROMPT) < now {
+        builder.record.request_verification("its event was late: reports may have arrived before it", now);
     }
     builder.heads.push(HeadChange::Current(described.head.clone()));
     builder.change_vulnerability(VulnerabilityUpdate::Opened);
@@ -311,8 +316,8 @@ pub(super) fn move_head(builder: &mut DecisionBuilder<'_>, head: &Sha, at: Times
         );
     }
     // A remedy of the old head is cancelled, and refunded if it was not accepted yet. A branch update is kept, accepted
-    // or not, because it may be the cause of this push.
-    if builder.record.active_run.as_ref().is_some_and(|run| run.strategy != Strategy::BranchUpdate) {
+    // or not, because it may be the cause of this push, and so is a close-and-reopen that has begun to close.
+    if builder.record.active_run.as_ref().is_some_and(|run| run.strategy != Strategy::BranchUpdate && !run.closing) {
         builder.refund();
         builder.end_run(RunEnd::Cancelled, format!("the head moved to {}", head.short()));
     }

@@ -178,6 +178,7 @@ pub(super) fn start_remedy(
         head_sha: record.head_sha.clone(),
         since: builder.now,
         accepted: false,
+        closing: false,
         human,
         previous,
         previous_request,

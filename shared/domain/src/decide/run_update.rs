@@ -21,6 +21,7 @@ pub(super) fn remedy_update(mut builder: DecisionBuilder<'_>, run: &RunId, updat
         return abandoning_update(builder, run, update);
     };
     match update {
+        RemedyUpdate::Closing => closing(builder, &active),
         RemedyUpdate::Accepted if active.accepted => no_change(FactOutcome::Duplicate, "already accepted"),
         RemedyUpdate::Accepted => {
             builder.record.dropped = None;
@@ -86,7 +87,11 @@ fn repeat_message(record: &PullRequest, command: Command, run: &RunId, now: Time
 fn abandoning_update(mut builder: DecisionBuilder<'_>, run: &RunId, update: &RemedyUpdate) -> Decision {
     let error = match update {
         RemedyUpdate::Failed { error, .. } if builder.record.abandoning.as_ref() == Some(run) => error,
-        RemedyUpdate::Failed { .. } | RemedyUpdate::Accepted | RemedyUpdate::Dropped { .. } | RemedyUpdate::Overdue => {
+        RemedyUpdate::Failed { .. }
+        | RemedyUpdate::Closing
+        | RemedyUpdate::Accepted
+        | RemedyUpdate::Dropped { .. }
+        | RemedyUpdate::Overdue => {
             return no_change(FactOutcome::Ignored, format!("run {run} is not active any more"));
         }
     };
@@ -96,6 +101,21 @@ fn abandoning_update(mut builder: DecisionBuilder<'_>, run: &RunId, update: &Rem
     let payload = EventPayload { run: Some(run.clone()), run_end: Some(RunEnd::Failed), ..EventPayload::text(&why) };
     builder.log(EventKind::RemediationEnded, None, payload);
     builder.finish(FactOutcome::Applied, format!("{} {why}", Command::Cancel))
+}
+
+/// Close-and-reopen begins to close the pull request. Cancelled after this, it would leave a closed pull request without a
+/// replacement.
+fn closing(mut builder: DecisionBuilder<'_>, active: &ActiveRun) -> Decision {
+    if active.closing {
+        return no_change(FactOutcome::Duplicate, "already closing");
+    }
+    if let Some(run) = &mut builder.record.active_run {
+        run.closing = true;
+    }
+    let payload =
+        EventPayload { run: Some(active.id.clone()), ..EventPayload::text("closing, to request a replacement") };
+    builder.log(EventKind::RemediationClosing, None, payload);
+    builder.finish(FactOutcome::Applied, "close-and-reopen is not cancelled any more")
 }
 
 /// Repeats the request when CodeGenie has not opened the replacement in time. After the second deadline a person is
@@ -127,7 +147,7 @@ fn accepted(mut builder: DecisionBuilder<'_>, active: &ActiveRun) -> Decision {
     let from = builder.record.state;
     let mut change = None;
     let head_changed = builder.record.head_sha != active.head_sha && active.strategy != Strategy::BranchUpdate;
-    if head_changed {
+    if head_changed && !active.closing {
         let why = format!("the head moved to {}", builder.record.head_sha.short());
         return ended(builder, active, RunEnd::Cancelled, &why, |_| {});
     }

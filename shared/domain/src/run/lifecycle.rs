@@ -4,6 +4,9 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::event::{Actor, Fact, FactKind, RemedyUpdate};
+use crate::id::EventId;
+
 named! {
     /// The state of a run.
     pub enum RunState {
@@ -85,12 +88,35 @@ pub struct TransitionContext {
     pub by: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The event in the log that caused it, if one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event: Option<EventId>,
 }
 
 impl TransitionContext {
     /// A context with only a cause and a time.
     pub fn new(initiator: Initiator, at: Timestamp) -> Self {
-        Self { initiator, at, by: None, reason: None }
+        Self { initiator, at, by: None, reason: None, event: None }
+    }
+
+    /// The cause is a fact.
+    pub fn of_fact(fact: &Fact, at: Timestamp) -> Self {
+        let (initiator, by) = match (&fact.kind, fact.actor) {
+            (FactKind::CommandRequested(request), _) => (Initiator::User, Some(request.by.clone())),
+            (FactKind::Remedy { update: RemedyUpdate::Overdue, .. }, _) => (Initiator::Timeout, None),
+            (_, Actor::AdminApi) => (Initiator::User, None),
+            (_, Actor::Reconciler | Actor::CommandQueue) => (Initiator::System, None),
+            (
+                _,
+                actor @ (Actor::GithubWebhook
+                | Actor::Codegenie
+                | Actor::Jenkins
+                | Actor::PolicyBot
+                | Actor::ApproverBot
+                | Actor::AutomergeBot),
+            ) => (Initiator::Webhook, Some(actor.to_string())),
+        };
+        Self { by, event: Some(fact.id.clone()), ..Self::new(initiator, at) }
     }
 
     #[must_use]

@@ -310,6 +310,7 @@ pub fn activity(event: &Event) -> Option<String> {
         | EventKind::ApprovalDismissed
         | EventKind::MergeAttempted
         | EventKind::MergeFailed
+        | EventKind::RemediationClosing
         | EventKind::RemediationAccepted
         | EventKind::RemediationBranchUpdate
         | EventKind::RemediationRebuild

@@ -14,7 +14,7 @@ use domain::event::{Event, Fact, FactKind};
 use domain::id::{EffectId, PrId, RunId};
 use domain::policy::{Policies, Policy};
 use domain::pull_request::PullRequest;
-use domain::run::{Initiator, Run, RunState, TransitionContext};
+use domain::run::{Run, RunState, TransitionContext};
 use jiff::Timestamp;
 use serde_dynamo::Item;
 use thiserror::Error;
@@ -193,7 +193,7 @@ impl<S: Store, O: Publisher> Engine<S, O> {
             return Ok(Attempt::Done(Box::new(apply_result(decision, &[], 0))));
         };
         let loaded = before.map(|record| record.version);
-        let runs = self.runs(&decision.runs, now).await?;
+        let runs = self.runs(&decision.runs, fact, now).await?;
         let writes = schema::commit(&decision, after, loaded, &runs, policy, now)?;
         match self.store.write(writes.clone(), now).await {
             Ok(()) => {
@@ -245,7 +245,7 @@ impl<S: Store, O: Publisher> Engine<S, O> {
 
     /// Applies a decision's changes to its runs. A run that does not allow the change any more stays as it is; the record is
     /// authoritative.
-    async fn runs(&self, changes: &[RunChange], now: Timestamp) -> Result<Vec<RunWrite>, EngineError> {
+    async fn runs(&self, changes: &[RunChange], fact: &Fact, now: Timestamp) -> Result<Vec<RunWrite>, EngineError> {
         let mut writes: Vec<RunWrite> = Vec::new();
         for change in changes {
             match change {
@@ -265,7 +265,7 @@ impl<S: Store, O: Publisher> Engine<S, O> {
                         },
                     };
                     let version = run.version;
-                    match changed(run.clone(), change, now) {
+                    match changed(run.clone(), change, TransitionContext::of_fact(fact, now)) {
                         Ok(run) => writes.push(RunWrite { run, loaded }),
                         Err(error) => {
                             warn!(run = %id, %error, "run does not allow the change; left unchanged");
@@ -355,12 +355,11 @@ fn pause(fact: &Fact, tries: u32) -> Duration {
     Duration::from_millis(jitter_seed(fact.id.as_str(), tries) % window.max(1))
 }
 
-fn changed(run: Run, change: &RunChange, now: Timestamp) -> Result<Run, domain::run::RunError> {
-    let context = TransitionContext::new(Initiator::System, now);
+fn changed(run: Run, change: &RunChange, context: TransitionContext) -> Result<Run, domain::run::RunError> {
     match change {
         RunChange::Open(_) => Ok(run),
         RunChange::Accepted { deadline, .. } if run.state == RunState::WaitingExternal => {
-            Ok(run.extend_deadline(*deadline, now))
+            Ok(run.extend_deadline(*deadline, context.at))
         }
         RunChange::Accepted { expects, deadline, .. } => run.wait_for(*expects, *deadline, context),
         RunChange::Ended { end, outcome, .. } => run.end_as(*end, outcome.clone(), context),
