@@ -328,7 +328,7 @@ fn node(id: &str) -> Value {
     let oid = "a".repeat(40);
     json!({
         "__typename": "PullRequest", "id": id, "number": number, "title": "t", "body": "", "state": "OPEN",
-        "isDraft": false, "createdAt": "2026-03-02T09:00:00Z", "closedAt": null, "mergedAt": null, "additions": 1,
+        "isDraft": false, "isCrossRepository": false, "author": null, "createdAt": "2026-03-02T09:00:00Z", "closedAt": null, "mergedAt": null, "additions": 1,
         "deletions": 1, "headRefName": "codegenie/x", "headRefOid": oid, "baseRefName": "main",
         "mergeable": "MERGEABLE", "mergeStateStatus": "BLOCKED", "repository": {"nameWithOwner": "Acme/Shop"},
         "mergedBy": null, "mergeQueueEntry": null, "autoMergeRequest": null,

@@ -10,6 +10,7 @@ mod crash_points;
 mod diagnosis_rules;
 mod events;
 mod github_contact;
+mod identity;
 mod insights;
 mod inventory;
 mod jenkins_outage;

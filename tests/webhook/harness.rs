@@ -231,8 +231,8 @@ pub(crate) fn pull(number: u64, action: &str, head: char, minute: i64) -> Delive
             "pull_request": {
                 "number": number, "node_id": format!("PR_{number}"), "state": "open", "title": "Fix CVE-2026-1234", "body": "",
                 "user": {"login": "codegenie[bot]"}, "labels": [],
-                "head": {"ref": "codegenie/fix", "sha": head.to_string().repeat(40), "repo": null},
-                "base": {"ref": "main"}, "draft": false, "merged": false, "merged_by": null,
+                "head": {"ref": "codegenie/fix", "sha": head.to_string().repeat(40), "repo": {"id": 5}},
+                "base": {"ref": "main", "repo": {"id": 5}}, "draft": false, "merged": false, "merged_by": null,
                 "created_at": at(0), "updated_at": at(minute), "closed_at": null, "merged_at": null
             },
             "before": null,

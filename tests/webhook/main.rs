@@ -5,6 +5,7 @@
 mod bursts;
 mod github_examples;
 mod harness;
+mod identity;
 mod lambda_binary;
 mod lifecycles;
 mod mutated_payloads;

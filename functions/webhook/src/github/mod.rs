@@ -224,16 +224,15 @@ fn selector_for(
     if numbers.is_empty() { PrSelector::Head(head) } else { PrSelector::Numbers(numbers) }
 }
 
-/// Whether one of the listed pull requests is managed by its branch. The list has neither authors nor labels, and a branch of a fork
-/// may have any name.
+/// Whether one of the listed pull requests is managed by its branch. The list has neither authors nor labels.
 fn lists_managed(
     policy: &Policy,
     repository: &LenientObject<Repository<'_>>,
     listed: &LenientList<LenientObject<Listed<'_>>>,
 ) -> bool {
     let Some(repo_id) = repository.0.as_ref().and_then(|repository| repository.id.0) else { return false };
-    let in_repo = |pull: &&Listed<'_>| pull.base_repo() == Some(repo_id) && pull.head_repo() == Some(repo_id);
-    listed.0.iter().filter(in_repo).any(|pull| policy.managed.matches("", pull.branch(), &[]))
+    let in_repo = |pull: &&Listed<'_>| pull.base_repo() == Some(repo_id);
+    listed.0.iter().filter(in_repo).any(|pull| policy.managed.matches(&pull.origin(), []))
 }
 
 fn report_on_commit(

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use domain::id::RepoName;
+use domain::policy::PullRequestOrigin;
 use jiff::Timestamp;
 use serde::Deserialize;
 
@@ -61,7 +62,7 @@ payloads! {
     StatusBranch { name: Text<'a>, commit: LenientObject<BranchTip<'a>>, }
     Label { name: Text<'a>, }
     /// Head or base of a pull request.
-    Branch { r#ref: Text<'a>, sha: Text<'a>, }
+    Branch { r#ref: Text<'a>, sha: Text<'a>, repo: LenientObject<RepositoryId>, }
     PullRequest {
         number: Lenient<u64>,
         node_id: Text<'a>,
@@ -221,16 +222,29 @@ impl LenientObject<User<'_>> {
     }
 }
 
+impl PullRequest<'_> {
+    /// Where it comes from. `head.repo` is null if the fork was deleted.
+    pub(super) fn origin(&self) -> PullRequestOrigin<'_> {
+        let repo = |branch: &LenientObject<Branch<'_>>| branch.0.as_ref()?.repo.0.as_ref()?.id.0;
+        let (head, base) = (repo(&self.head), repo(&self.base));
+        PullRequestOrigin {
+            author: self.user.login(),
+            branch: self.head.0.as_ref().map_or("", |head| head.r#ref.text()),
+            fork: head.is_none() || head != base,
+        }
+    }
+}
+
 impl Listed<'_> {
     pub(super) fn base_repo(&self) -> Option<u64> {
         self.base.0.as_ref()?.repo.0.as_ref()?.id.0
     }
 
-    pub(super) fn head_repo(&self) -> Option<u64> {
-        self.head.0.as_ref()?.repo.0.as_ref()?.id.0
-    }
-
-    pub(super) fn branch(&self) -> &str {
-        self.head.0.as_ref().map_or("", |head| head.r#ref.text())
+    /// Where it comes from. The list has no authors.
+    pub(super) fn origin(&self) -> PullRequestOrigin<'_> {
+        let head = self.head.0.as_ref();
+        let head_repo = head.and_then(|head| head.repo.0.as_ref()?.id.0);
+        let branch = head.map_or("", |head| head.r#ref.text());
+        PullRequestOrigin { author: "", branch, fork: head_repo.is_none() || head_repo != self.base_repo() }
     }
 }

@@ -27,9 +27,7 @@ pub(super) fn read(ctx: &ParseContext<'_>, event: &PullRequestEvent<'_>) -> Resu
 }
 
 pub(super) fn is_managed(policy: &Policy, pull: &PullRequest<'_>) -> bool {
-    let branch = pull.head.0.as_ref().map_or("", |head| head.r#ref.text());
-    let labels: Vec<String> = pull.labels.0.iter().map(|label| label.name.text().to_owned()).collect();
-    policy.managed.matches(pull.user.login(), branch, &labels)
+    policy.managed.matches(&pull.origin(), pull.labels.0.iter().map(|label| label.name.text()))
 }
 
 /// Whether an unknown pull request may be recorded from the payload of this fact. A report on a closed one must not create a live record.
@@ -149,7 +147,7 @@ pub(super) fn describe(policy: &Policy, pull: &PullRequest<'_>) -> Result<PullRe
         head: head.sha.sha().ok_or_else(|| ParseRejection::missing("pull_request.head.sha"))?,
         labels: mapping::labels(policy, pull.labels.0.iter().map(|label| label.name.text())),
         draft: pull.draft.0.unwrap_or(false),
-        vulnerability_id: mapping::vulnerability_id(policy, pull.title.text(), branch, pull.body.text()),
+        vulnerability_id: mapping::vulnerability_id(policy, &pull.origin(), pull.title.text(), pull.body.text()),
         created_at: pull.created_at.needed("pull_request.created_at")?,
         size: pull.additions.0.zip(pull.deletions.0).map(|(added, deleted)| added.saturating_add(deleted)),
         required_checks: None,

@@ -1,7 +1,7 @@
 //! `status`: a commit status of a check or of Policy Bot. The payload names no pull request.
 
 use domain::event::FactKind;
-use domain::policy::Policy;
+use domain::policy::{Policy, PullRequestOrigin};
 use domain::signals::CheckKind;
 use platform::github::mapping::{self, CheckReportSource};
 
@@ -47,5 +47,7 @@ pub(super) fn read(ctx: &ParseContext<'_>, event: &StatusEvent<'_>) -> Result<Pa
 fn is_tip_of_managed_branch(policy: &Policy, event: &StatusEvent<'_>) -> bool {
     let is_tip = |tip: Option<&BranchTip<'_>>| tip.is_some_and(|tip| tip.sha.text() == event.sha.text());
     let mut tips = event.branches.0.iter().filter(|branch| is_tip(branch.commit.0.as_ref()));
-    tips.any(|branch| policy.managed.matches("", branch.name.text(), &[]))
+    tips.any(|branch| {
+        policy.managed.matches(&PullRequestOrigin { author: "", branch: branch.name.text(), fork: false }, [])
+    })
 }

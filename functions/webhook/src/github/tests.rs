@@ -81,8 +81,8 @@ fn pull(action: &str) -> Value {
             "number": 42, "node_id": "PR_42", "state": "open", "title": "Fix CVE-2026-1234", "body": null,
             "user": {"login": "codegenie[bot]"},
             "labels": [{"name": "suture/hold"}, {"name": "bug"}, {"name": null}, null],
-            "head": {"ref": "codegenie/fix", "sha": HEAD, "repo": null},
-            "base": {"ref": "main", "sha": "b".repeat(40)},
+            "head": {"ref": "codegenie/fix", "sha": HEAD, "repo": {"id": 5}},
+            "base": {"ref": "main", "sha": "b".repeat(40), "repo": {"id": 5}},
             "draft": false, "merged": false, "merged_by": null, "additions": 3, "deletions": 4,
             "created_at": T0, "updated_at": T1, "closed_at": null, "merged_at": null
         },
@@ -177,6 +177,23 @@ fn unmanaged_pull_request_creates_no_record() {
     assert!(!found.creates_record() && found.described.is_none());
     let labelled = with(unmanaged, &[("pull_request.labels", json!([{"name": "CodeGenie"}]))]);
     assert!(fact_of("pull_request", &labelled).creates_record());
+}
+
+#[test]
+fn strangers_fork_creates_no_record_and_claims_no_vulnerability() {
+    for head_repo in [json!({"id": 6}), json!(null), json!({"id": null})] {
+        for action in ["opened", "reopened", "synchronize", "edited", "labeled", "closed"] {
+            let own_bot = with(pull(action), &[("pull_request.head.repo", head_repo.clone())]);
+            let found = fact_of("pull_request", &own_bot);
+            assert!(found.creates_record(), "{action}: {head_repo}");
+            let labels = json!([{"name": "codegenie"}]);
+            let stranger = [("pull_request.user", json!({"login": "mallory"})), ("pull_request.labels", labels)];
+            let found = fact_of("pull_request", &with(own_bot, &stranger));
+            assert!(!found.creates_record() && !found.managed && found.described.is_none(), "{action}: {head_repo}");
+            let claimed = details_of(&found.kind).and_then(|described| described.vulnerability_id.as_deref());
+            assert_eq!(claimed, None, "{action}: {head_repo}");
+        }
+    }
 }
 
 #[test]

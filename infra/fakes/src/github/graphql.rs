@@ -172,6 +172,7 @@ impl Fakes {
         let mut fields = self.mergeability(ix);
         let more = json!({
             "number": pull.number, "url": self.pull_html(pull.repo, pull.number), "title": pull.title, "body": pull.body, "isDraft": pull.draft,
+            "isCrossRepository": pull.fork, "author": actor(&pull.author),
             "createdAt": stamp(pull.created_at), "closedAt": pull.closed_at.map(stamp),
             "mergedAt": pull.closed_at.filter(|_| merged).map(stamp), "additions": 12, "deletions": 3,
             "headRefName": pull.head_ref, "baseRefName": pull.base_ref,
@@ -272,6 +273,7 @@ impl Fakes {
             let pull = self.github.pull(ix);
             let labels: Value = pull.labels.iter().map(|name| json!({"name": name})).collect();
             json!({"id": pull.node_id, "number": pull.number, "url": self.pull_html(pull.repo, pull.number), "title": pull.title, "body": pull.body, "isDraft": pull.draft,
+                   "isCrossRepository": pull.fork,
                    "createdAt": stamp(pull.created_at), "updatedAt": stamp(pull.updated_at), "additions": 12, "deletions": 3,
                    "headRefName": pull.head_ref, "headRefOid": pull.head(), "baseRefName": pull.base_ref,
                    "author": actor(&pull.author), "labels": {"nodes": labels}})

@@ -2,6 +2,7 @@
 //! `sections`, parsing is in `load`, range checks are in `validate`. Nothing here reads a file.
 
 mod coordination;
+mod identity;
 mod load;
 mod pattern;
 #[cfg(feature = "schema")]
@@ -15,6 +16,7 @@ use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
 pub use self::coordination::{Backlog, Coordination, PostMergeHealth, StatusIssue};
+pub use self::identity::PullRequestOrigin;
 pub use self::load::{ConfigProblem, PolicyError};
 pub use self::pattern::{CompiledPattern, InvalidPattern, Pattern, TextPattern};
 #[cfg(feature = "schema")]

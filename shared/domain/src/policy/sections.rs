@@ -89,7 +89,8 @@ macro_rules! table {
 pub(super) use table;
 
 table! {
-    /// Which pull requests Suture manages: a match of author, branch or label is enough.
+    /// Which pull requests Suture manages: a match of author, branch or label is enough. A pull request from a fork needs
+    /// the author, because everybody can open one with any branch name.
     ManagedSelector {
         /// Logins of the authors, compared without case; apps end in `[bot]`.
         authors: Vec<String> = texts(&["codegenie[bot]"]),
@@ -372,18 +373,11 @@ pub(super) fn texts(items: &[&str]) -> Vec<String> {
 }
 
 /// Compares logins and labels without case, as GitHub does; ASCII is enough for both.
-fn contains(list: &[String], item: &str) -> bool {
+pub(super) fn contains(list: &[String], item: &str) -> bool {
     list.iter().any(|entry| entry.eq_ignore_ascii_case(item))
 }
 
 impl ManagedSelector {
-    /// Whether Suture manages a pull request, by its author, its head branch or one of its labels.
-    pub fn matches(&self, author: &str, branch: &str, labels: &[String]) -> bool {
-        contains(&self.authors, author)
-            || self.branch_prefixes.iter().any(|prefix| branch.starts_with(prefix.as_str()))
-            || labels.iter().any(|label| contains(&self.labels, label))
-    }
-
     /// The vulnerability id of a pull request, from the first of the texts (title, branch, body) that has one.
     ///
     /// The id is a key, so it needs one spelling: `CVE-2024-1234` becomes upper case, `GHSA-xxxx-xxxx-xxxx` lower case
@@ -503,17 +497,6 @@ mod tests {
         }
         assert_eq!(VULNERABILITIES.len(), 3);
         assert_eq!(bot.sod_patterns, [r"(?i)separation of duties", r"(?i)\bsod\b"].map(Pattern::known));
-    }
-
-    #[test]
-    fn author_branch_or_label_makes_a_pull_request_managed() {
-        let managed = ManagedSelector::default();
-        let labels = |label: &str| vec!["bug".to_owned(), label.to_owned()];
-        assert!(managed.matches("CodeGenie[bot]", "x", &[]));
-        assert!(managed.matches("jane", "codegenie/fix", &[]));
-        assert!(managed.matches("jane", "x", &labels("CodeGenie")));
-        assert!(!managed.matches("codegenie", "x/codegenie/fix", &labels("codegenie-like")));
-        assert!(!managed.matches("jane", "Codegenie/fix", &[]));
     }
 
     #[test]

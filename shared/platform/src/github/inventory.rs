@@ -3,7 +3,7 @@
 
 use domain::event::PullRequestDetails;
 use domain::id::{PrId, RepoName};
-use domain::policy::Policy;
+use domain::policy::{Policy, PullRequestOrigin};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
@@ -25,6 +25,8 @@ const MAX_CLOSED_PAGES: usize = 10;
 pub struct ListedPullRequest {
     pub id: PrId,
     pub author: String,
+    /// Whether its head is in another repository.
+    pub fork: bool,
     pub updated_at: Timestamp,
     /// All labels; `described` has only those that Suture uses.
     pub labels: Vec<String>,
@@ -33,7 +35,9 @@ pub struct ListedPullRequest {
 
 impl ListedPullRequest {
     pub fn is_managed(&self, policy: &Policy) -> bool {
-        policy.managed.matches(&self.author, &self.described.branch, &self.labels)
+        let origin =
+            PullRequestOrigin { author: &self.author, branch: &self.described.branch, fork: self.fork };
+        policy.managed.matches(&origin, self.labels.iter().map(String::as_str))
     }
 }
 
@@ -57,6 +61,7 @@ struct InventoryPull {
     title: String,
     body: String,
     is_draft: bool,
+    is_cross_repository: bool,
     created_at: Timestamp,
     updated_at: Timestamp,
     additions: u64,
@@ -129,9 +134,14 @@ impl GitHub {
 
 fn list(repo: &RepoName, pull: &InventoryPull, policy: &Policy) -> Option<ListedPullRequest> {
     let labels: Vec<String> = pull.labels.iter().flat_map(List::iter).map(|label| label.name.clone()).collect();
+    let author = pull.author.as_ref().map(Actor::login).unwrap_or_default();
+    let origin =
+        PullRequestOrigin { author: &author, branch: &pull.head_ref_name, fork: pull.is_cross_repository };
+    let vulnerability_id = mapping::vulnerability_id(policy, &origin, &pull.title, &pull.body);
     Some(ListedPullRequest {
         id: PrId::new(repo.clone(), pull.number),
-        author: pull.author.as_ref().map(Actor::login).unwrap_or_default(),
+        author,
+        fork: pull.is_cross_repository,
         updated_at: pull.updated_at,
         described: PullRequestDetails {
             node_id: Some(pull.id.clone()),
@@ -141,7 +151,7 @@ fn list(repo: &RepoName, pull: &InventoryPull, policy: &Policy) -> Option<Listed
             head: pull.head_ref_oid.parse().ok()?,
             labels: mapping::labels(policy, labels.iter().map(String::as_str)),
             draft: pull.is_draft,
-            vulnerability_id: mapping::vulnerability_id(policy, &pull.title, &pull.head_ref_name, &pull.body),
+            vulnerability_id,
             created_at: pull.created_at,
             size: Some(pull.additions.saturating_add(pull.deletions)),
             required_checks: None,

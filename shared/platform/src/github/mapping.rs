@@ -1,7 +1,7 @@
 //! Maps GitHub's conclusions, states, descriptions and labels to domain types. Webhooks and snapshots share this mapping, so that both
 //! produce the same signals (R-SIGNAL-1).
 
-use domain::policy::Policy;
+use domain::policy::{Policy, PullRequestOrigin};
 use domain::signals::{CheckFailure, CheckKind, CheckReport, CheckVerdict, PolicyReport, PolicyVerdict, RenewalMark};
 use domain::text::check_run::CHECK_RUN_NAME;
 use domain::transient::{FailureClass, FailureSignals, classify};
@@ -109,9 +109,10 @@ pub fn labels<'a>(policy: &Policy, all: impl IntoIterator<Item = &'a str>) -> Ve
     labels
 }
 
-/// The vulnerability that a pull request fixes.
-pub fn vulnerability_id(policy: &Policy, title: &str, branch: &str, body: &str) -> Option<String> {
-    policy.managed.vulnerability_id(&[title, branch, &body[..body.floor_char_boundary(BODY_BYTES)]])
+/// The vulnerability that a pull request fixes; none for a stranger's, whatever it says.
+pub fn vulnerability_id(policy: &Policy, origin: &PullRequestOrigin<'_>, title: &str, body: &str) -> Option<String> {
+    let texts = [title, origin.branch, &body[..body.floor_char_boundary(BODY_BYTES)]];
+    policy.managed.may_claim_vulnerability(origin).then(|| policy.managed.vulnerability_id(&texts))?
 }
 
 /// The address of a page; `None` if it is no web address, because it becomes a link.
@@ -233,7 +234,8 @@ mod tests {
 
     #[test]
     fn vulnerability_id_is_searched_in_the_first_16_kib_of_the_body() {
-        let id = |body: &str| vulnerability_id(&Policy::default(), "Fix", "fix", body);
+        let origin = PullRequestOrigin { author: "jane", branch: "fix", fork: false };
+        let id = |body: &str| vulnerability_id(&Policy::default(), &origin, "Fix", body);
         assert_eq!(id(&format!("{}\nCVE-2026-1234", "x".repeat(16_000))).as_deref(), Some("CVE-2026-1234"));
         assert_eq!(id(&format!("{}\nCVE-2026-1234", "é".repeat(8_192))), None);
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use domain::event::PullRequestDetails;
 use domain::id::{PrId, Sha};
-use domain::policy::{BehindRule, Policy};
+use domain::policy::{BehindRule, Policy, PullRequestOrigin};
 use domain::signals::{ApprovalReport, CheckKind, CheckVerdict, MergeReport, RenewalMark, Signals};
 use domain::snapshot::{LiveStatus, Mergeability, PullRequestState, Snapshot};
 use jiff::Timestamp;
@@ -155,6 +155,9 @@ impl SnapshotBuilder {
     fn details(&self, policy: &Policy, head: Sha, required_checks: Option<Vec<String>>) -> PullRequestDetails {
         let pull = &self.pull;
         let labels = pull.labels.iter().flat_map(List::iter).map(|label| label.name.as_str());
+        let author = pull.author.as_ref().map(Actor::login).unwrap_or_default();
+        let origin =
+            PullRequestOrigin { author: &author, branch: &pull.head_ref_name, fork: pull.is_cross_repository };
         PullRequestDetails {
             node_id: Some(pull.id.clone()),
             html_url: pull.url.as_deref().and_then(mapping::page_url),
@@ -163,7 +166,7 @@ impl SnapshotBuilder {
             head,
             labels: mapping::labels(policy, labels),
             draft: pull.is_draft,
-            vulnerability_id: mapping::vulnerability_id(policy, &pull.title, &pull.head_ref_name, &pull.body),
+            vulnerability_id: mapping::vulnerability_id(policy, &origin, &pull.title, &pull.body),
             created_at: pull.created_at,
             size: Some(pull.additions.saturating_add(pull.deletions)),
             required_checks,

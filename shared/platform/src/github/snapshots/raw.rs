@@ -25,6 +25,8 @@ pub(super) struct PullNode {
     pub(super) body: String,
     pub(super) state: String,
     pub(super) is_draft: bool,
+    pub(super) is_cross_repository: bool,
+    pub(super) author: Option<Actor>,
     pub(super) created_at: Timestamp,
     pub(super) closed_at: Option<Timestamp>,
     pub(super) merged_at: Option<Timestamp>,

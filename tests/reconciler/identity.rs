@@ -1,0 +1,27 @@
+//! Whose a pull request and a report are, as the sweep reads them from GitHub.
+
+use fakes::{FakeSettings, NewPullRequest};
+use testbed::{Testbed, pr_id};
+
+fn stranger(vulnerability: &str) -> NewPullRequest {
+    let (author, vulnerability) = ("mallory".to_owned(), Some(vulnerability.to_owned()));
+    NewPullRequest { author, vulnerability, fork: true, ..NewPullRequest::default() }
+}
+
+#[tokio::test]
+async fn inventory_adopts_no_strangers_fork() {
+    let testbed = Testbed::new(FakeSettings::default(), "sweep.inventory_every = 1");
+    testbed.lose_webhooks(|_, _| true);
+    let open = |new: NewPullRequest| testbed.with(|fakes| fakes.open_pr(new));
+    let strange = open(stranger("CVE-2026-77001"));
+    let ours = open(NewPullRequest { vulnerability: Some("CVE-2026-77001".to_owned()), ..NewPullRequest::default() });
+    let from_own_fork = open(NewPullRequest { fork: true, ..NewPullRequest::default() });
+    testbed.pass(5).await;
+    assert!(testbed.find(&strange).await.is_none(), "adopted {}", pr_id(&strange));
+    for pr in [&ours, &from_own_fork] {
+        assert!(testbed.find(pr).await.is_some(), "not adopted: {}", pr_id(pr));
+    }
+    let listed = testbed.github.open_pulls(&pr_id(&strange).repo, testbed.policies.base()).await.unwrap();
+    let claims: Vec<Option<&str>> = listed.iter().map(|one| one.described.vulnerability_id.as_deref()).collect();
+    assert_eq!(claims[..2], [None, Some("CVE-2026-77001")], "a stranger claims no vulnerability");
+}
