@@ -96,6 +96,7 @@ pub fn check(pr: &PrId, id: impl Into<String>, name: &str, verdict: CheckVerdict
         at,
         failure: None,
         renewal: RenewalMark::None,
+        posted_by: None,
     };
     fact(pr, id, at, FactKind::Check { head: sha('a'), check })
 }

@@ -38,6 +38,7 @@ fn failed_check(pr: &PrId, id: &str, minutes: i64) -> domain::event::Fact {
         at: minute(minutes),
         failure: Some(CheckFailure { transient_rule: Some("network".to_owned()), text: "connection reset".to_owned() }),
         renewal: RenewalMark::None,
+        posted_by: None,
     };
     fact(pr, id, minute(minutes), domain::event::FactKind::Check { head: sha('a'), check })
 }

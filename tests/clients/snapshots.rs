@@ -93,7 +93,8 @@ async fn snapshot_reads_checks_policy_and_approvals_of_the_head() {
     let (pr, _, _) = opened(&testbed);
     testbed.with(|fakes| {
         fakes.post_status_on(&pr, BUILD, StatusState::Error, "Connection reset by peer");
-        fakes.post_status_on(&pr, "policy-bot: main", StatusState::Failure, "Separation of duties failed");
+        let denied = ("policy-bot: main", StatusState::Failure, "Separation of duties failed");
+        fakes.post_status_as(&pr, "policy-bot[bot]", denied);
         fakes.post_check_on(&pr, "lint", Some("timed_out"), "took too long");
         fakes.post_check_on(&pr, "scan", None, "");
         fakes.person_reviews(&pr, "approver-bot[bot]", ReviewState::Approved, "");
@@ -450,7 +451,8 @@ async fn required_checks_come_from_contexts_when_rules_are_hidden() {
         }
         let context = |name: &str, required: bool| {
             json!({"__typename": "StatusContext", "context": name, "state": "PENDING", "description": null,
-                "createdAt": "2026-03-02T09:00:00Z", "isRequired": required})
+                "createdAt": "2026-03-02T09:00:00Z", "isRequired": required,
+                "creator": {"__typename": "Bot", "login": "policy-bot"}})
         };
         let rollup = json!({"contexts": {"pageInfo": {"hasNextPage": false}, "nodes":
             [context("ci", true), context("policy-bot: main", true), context("extra", false)]}});
@@ -496,7 +498,7 @@ async fn own_check_run_is_ignored_and_ids_come_from_the_path() {
         json!({"__typename": "CheckRun", "databaseId": null, "resourcePath": "/acme/shop/runs/5000000001", "name": name,
             "status": "QUEUED", "conclusion": null, "startedAt": null, "completedAt": null, "title": null,
             "summary": null, "text": null,
-            "checkSuite": {"createdAt": "2026-03-02T09:01:00Z", "updatedAt": null, "app": {"databaseId": app}}})
+            "checkSuite": {"createdAt": "2026-03-02T09:01:00Z", "updatedAt": null, "app": {"databaseId": app, "slug": "jenkins"}}})
     };
     let mut unnamed = run("suture", 0);
     unnamed["checkSuite"]["app"] = json!(null);

@@ -1,6 +1,8 @@
 //! Whose a pull request and a report are, as the sweep reads them from GitHub.
 
-use fakes::{FakeSettings, NewPullRequest};
+use domain::event::EventKind;
+use domain::state::State;
+use fakes::{FakeSettings, Fault, NewPullRequest, StatusState};
 use testbed::{Testbed, pr_id};
 
 fn stranger(vulnerability: &str) -> NewPullRequest {
@@ -24,4 +26,24 @@ async fn inventory_adopts_no_strangers_fork() {
     let listed = testbed.github.open_pulls(&pr_id(&strange).repo, testbed.policies.base()).await.unwrap();
     let claims: Vec<Option<&str>> = listed.iter().map(|one| one.described.vulnerability_id.as_deref()).collect();
     assert_eq!(claims[..2], [None, Some("CVE-2026-77001")], "a stranger claims no vulnerability");
+}
+
+#[tokio::test]
+async fn sweep_believes_no_forged_policy_pass() {
+    let testbed = Testbed::new(FakeSettings::default(), "");
+    let pr = testbed.open();
+    testbed.with(|fakes| fakes.force(Fault::PolicyAsleep, &pr));
+    assert!(testbed.until(60, async |testbed| testbed.state(&pr).await == Some(State::ChecksPassed)).await);
+    testbed.lose_webhooks(|_, _| true);
+    let forged = ("policy-bot: main", StatusState::Success, "All rules are approved");
+    testbed.with(|fakes| fakes.post_status_as(&pr, "github-actions[bot]", forged));
+    let verified = testbed.record(&pr).await.verified_at;
+    assert!(testbed.until(60, async |testbed| testbed.record(&pr).await.verified_at > verified).await);
+    assert!(testbed.record(&pr).await.signals.policy.is_none());
+    assert!(testbed.state(&pr).await < Some(State::PolicyPassed));
+    let anomaly = testbed.logged(&pr, EventKind::Anomaly).await.remove(0).payload;
+    assert_eq!(
+        (anomaly.by.as_deref(), anomaly.name.as_deref()),
+        (Some("github-actions[bot]"), Some("policy-bot: main"))
+    );
 }

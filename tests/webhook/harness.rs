@@ -265,7 +265,8 @@ pub(crate) fn status(head: char, context: &str, state: &str, description: &str, 
         id: format!("status-{head}-{}-{state}-{minute}", context.replace(['/', ' ', ':'], "-")),
         payload: json!({
             "sha": head.to_string().repeat(40), "context": context, "state": state, "description": description,
-            "created_at": at(minute), "updated_at": at(minute), "branches": [], "repository": repository()
+            "created_at": at(minute), "updated_at": at(minute), "branches": [], "repository": repository(),
+            "sender": {"login": if context == POLICY { "policy-bot[bot]" } else { "jenkins[bot]" }}
         }),
     }
 }
@@ -277,7 +278,7 @@ pub(crate) fn run(head: char, name: &str, conclusion: Option<&str>, listed: &[u6
     let done = conclusion.is_some();
     Delivery {
         event: "check_run",
-        id: format!("run-{head}-{name}-{}-{minute}", conclusion.unwrap_or("running")).replace('/', "-"),
+        id: format!("run-{head}-{name}-{}-{minute}", conclusion.unwrap_or("running")).replace(['/', ' '], "-"),
         payload: json!({
             "action": if done { "completed" } else { "created" },
             "check_run": {

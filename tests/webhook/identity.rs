@@ -1,8 +1,10 @@
 //! Whose a pull request and a report are: strangers' forks are not managed, and only the configured bots are believed.
 
+use domain::state::State;
+use platform::store::Store;
 use serde_json::json;
 
-use crate::harness::{CONFIG, Delivery, Harness, JENKINS, approval, closed, pull, run, status};
+use crate::harness::{CONFIG, Delivery, Harness, JENKINS, POLICY, approval, closed, pull, run, status};
 
 /// A stranger's pull request: from a fork, with CodeGenie's branch, label and vulnerability id.
 fn from_fork(delivery: Delivery) -> Delivery {
@@ -34,4 +36,38 @@ async fn strangers_fork_is_ignored_whatever_it_calls_itself() {
     let ours = pull(43, "opened", 'b', 1).with("/pull_request/head/repo", json!({"id": 6}));
     harness.expect(&ours, "applied").await;
     assert_eq!(harness.record(43).await.vulnerability_id.as_deref(), Some("CVE-2026-1234"));
+}
+
+#[tokio::test]
+async fn workflow_token_cannot_post_a_policy_pass() {
+    let harness = Harness::new(CONFIG);
+    harness.expect(&pull(42, "opened", 'a', 0), "applied").await;
+    harness.expect(&status('a', JENKINS, "success", "", 1), "applied").await;
+    let forged = |state: &str, minute: i64| {
+        status('a', POLICY, state, "", minute).with("/sender/login", json!("github-actions[bot]"))
+    };
+    let response = harness.expect(&forged("success", 2), "anomaly").await;
+    assert!(response.reason.contains("posted by github-actions[bot]"), "{response:?}");
+    harness.expect(&forged("pending", 3), "applied").await;
+    harness.expect(&forged("success", 4), "applied").await;
+    let app =
+        run('a', POLICY, Some("success"), &[42], 5).with("/check_run/app", json!({"id": 15368, "slug": "actions"}));
+    harness.expect(&app, "applied").await;
+    harness.expect(&approval(42, 'a', 6), "applied").await;
+    assert_eq!(harness.record(42).await.state, State::ChecksPassed, "nobody has evaluated the policies");
+    let kinds = harness.kinds(42).await;
+    assert_eq!(kinds.matches("ANOMALY").count(), 1, "{kinds}");
+    harness.expect(&status('a', POLICY, "success", "", 7), "applied").await;
+    assert_eq!(harness.record(42).await.state, State::Approved);
+}
+
+#[tokio::test]
+async fn policy_bot_may_be_known_by_its_app_id() {
+    let harness = Harness::new(&format!("{CONFIG}[policy_bot]\nlogins = []\napp_ids = [4711]"));
+    harness.expect(&pull(42, "opened", 'a', 0), "applied").await;
+    harness.expect(&status('a', JENKINS, "success", "", 1), "applied").await;
+    harness.expect(&status('a', POLICY, "success", "", 2), "anomaly").await;
+    let own = run('a', POLICY, Some("success"), &[42], 3).with("/check_run/app", json!({"id": 4711, "slug": "x"}));
+    harness.expect(&own, "applied").await;
+    assert_eq!(harness.record(42).await.state, State::PolicyPassed);
 }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use domain::event::{Actor, FactKind};
 use domain::id::RepoName;
 use domain::policy::{Policies, Policy};
-use domain::signals::{ApprovalReport, MergeReport, RenewalMark};
+use domain::signals::{ApprovalReport, CheckVerdict, MergeReport, RenewalMark};
 use jiff::Timestamp;
 use serde::Deserialize;
 
@@ -41,18 +41,14 @@ fn translate(report: &BotReport<'_>, policies: &Policies) -> Result<ParsedWebhoo
     let reason = report.reason.text();
     let (actor, kind) = match report.bot.text() {
         "policy-bot" => {
-            let state = match result.as_str() {
-                "started" | "evaluating" | "pending" => "pending",
-                "passed" | "success" => "success",
-                "failed" | "failure" => "failure",
-                "error" => "error",
+            let verdict = match result.as_str() {
+                "started" | "evaluating" | "pending" => CheckVerdict::Running,
+                "passed" | "success" => CheckVerdict::Passed,
+                "failed" | "failure" | "error" => CheckVerdict::Failed,
                 _ => return Err(unknown_result(report)),
             };
-            let verdict = mapping::policy_verdict(policy, state, reason).ok_or_else(|| unknown_result(report))?;
-            (
-                Actor::PolicyBot,
-                FactKind::Policy { head: head.clone(), report: mapping::policy_report(verdict, at, reason) },
-            )
+            let report = mapping::policy_report(policy, verdict, &result, at, reason);
+            (Actor::PolicyBot, FactKind::Policy { head: head.clone(), report })
         }
         "approver-bot" => {
             let granted = match result.as_str() {

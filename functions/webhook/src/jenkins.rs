@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use domain::event::{Actor, FactKind};
 use domain::id::{RepoName, Sha};
-use domain::policy::{Policies, Policy};
+use domain::policy::{Policies, Policy, ReportAuthor};
 use domain::signals::{CheckKind, CheckVerdict};
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -84,6 +84,7 @@ fn translate(notification: &JenkinsNotification<'_>, policies: &Policies) -> Res
         started_at: None,
         at,
         text: &text,
+        author: ReportAuthor::Account("the Jenkins notifier"),
     };
     let check = mapping::check(policy, &reported);
     let number = build.number.0.map(|number| number.to_string()).unwrap_or_default();

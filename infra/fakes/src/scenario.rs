@@ -226,12 +226,18 @@ impl Fakes {
 
     /// Another tool posts a status on the head.
     pub fn post_status_on(&mut self, pr: &FakePrId, context: &str, state: StatusState, description: &str) {
+        self.post_status_as(pr, "other-tool[bot]", (context, state, description));
+    }
+
+    /// This account posts a status (context, state, description) on the head.
+    pub fn post_status_as(&mut self, pr: &FakePrId, login: &str, status: (&str, StatusState, &str)) {
         let Some(ix) = self.ix(pr) else { return };
         let (repo, sha) = (self.github.pull(ix).repo, Arc::clone(self.github.pull(ix).head()));
+        let (context, state, description) = status;
         self.post_status(
             repo,
             &sha,
-            "other-tool[bot]",
+            login,
             NewStatus { context, state, description, target_url: "https://tool.example" },
         );
     }

@@ -50,6 +50,7 @@ fn check(n: usize, verdict: CheckVerdict, minute: i64) -> FactKind {
         at: at(minute),
         failure,
         renewal: RenewalMark::None,
+        posted_by: None,
     };
     FactKind::Check { head: head(), check }
 }

@@ -280,7 +280,7 @@ named! {
         WouldEscalate = "WOULD_ESCALATE",
         /// The health checks after its merge passed.
         PostMergeVerified = "POST_MERGE_VERIFIED",
-        /// A decision was too large to store; the payload says why.
+        /// A decision was too large to store, or somebody else reported under Policy Bot's name; the payload says which.
         Anomaly = "ANOMALY",
     }
 }

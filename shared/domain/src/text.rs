@@ -81,6 +81,13 @@ pub fn invalid_transition(pr: &PrId, current: State, new: State, event: EventKin
     format!("Invalid transition for PR #{}: {current} → {new} via {event}", pr.number)
 }
 
+/// Logged when somebody else reports under Policy Bot's name (R-SIGNAL-15).
+pub fn foreign_policy(context: &str, by: &str) -> String {
+    format!(
+        "`{context}` was posted by {by}, which is not Policy Bot (`policy_bot.logins`, `policy_bot.app_ids`): it counts as an ordinary check"
+    )
+}
+
 /// Logged when the stored state differs from GitHub (R-SWEEP-5).
 pub fn drift(pr: &PrId, old: State, new: State) -> String {
     format!("State drift detected for PR #{}: table={old}, actual={new}", pr.number)

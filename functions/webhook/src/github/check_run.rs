@@ -3,7 +3,7 @@
 use domain::command::{CommandMessage, CommandSource, MessageVersion};
 use domain::event::FactKind;
 use domain::id::{CommandId, Sha};
-use domain::policy::Policy;
+use domain::policy::{Policy, ReportAuthor};
 use domain::signals::{CheckKind, CheckVerdict};
 use domain::text::check_run::CheckRunButton;
 use jiff::Timestamp;
@@ -101,17 +101,7 @@ fn report_of_run(policy: &Policy, run: &CheckRun<'_>, head: &Sha) -> Result<(Fac
     let output = run.output.0.as_ref();
     let parts = output.map_or([""; 3], |output| [output.title.text(), output.summary.text(), output.text.text()]);
     let text = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n");
-    let head = head.clone();
-    if policy.is_policy_context(name) {
-        let state = match verdict {
-            CheckVerdict::Queued | CheckVerdict::Running => "pending",
-            CheckVerdict::Passed => "success",
-            CheckVerdict::Failed => "failure",
-        };
-        let verdict = mapping::policy_verdict(policy, state, &text);
-        let verdict = verdict.ok_or_else(|| ParseRejection::missing("check_run.conclusion"))?;
-        return Ok((FactKind::Policy { head, report: mapping::policy_report(verdict, at, &text) }, at));
-    }
+    let app = run.app.0.as_ref();
     let reported = CheckReportSource {
         name,
         kind: CheckKind::Run,
@@ -121,6 +111,7 @@ fn report_of_run(policy: &Policy, run: &CheckRun<'_>, head: &Sha) -> Result<(Fac
         started_at: run.started_at.0,
         at,
         text: &text,
+        author: ReportAuthor::App { id: app.and_then(|app| app.id.0), slug: app.map_or("", |app| app.slug.text()) },
     };
-    Ok((FactKind::Check { head, check: mapping::check(policy, &reported) }, at))
+    Ok((mapping::report(policy, &reported).fact(head.clone()), at))
 }

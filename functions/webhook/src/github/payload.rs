@@ -39,7 +39,6 @@ macro_rules! payloads {
 
 payloads! {
     copied:
-    App { id: Lenient<u64>, }
     RepositoryId { id: Lenient<u64>, }
     ListedBase { repo: LenientObject<RepositoryId>, }
     Commit { timestamp: Time, }
@@ -54,6 +53,7 @@ payloads! {
     borrowed:
     Repository { id: Lenient<u64>, full_name: Text<'a>, pushed_at: Time, }
     User { login: Text<'a>, }
+    App { id: Lenient<u64>, slug: Text<'a>, }
     ListedHead { r#ref: Text<'a>, repo: LenientObject<RepositoryId>, }
     /// A pull request in the list of a check run or suite.
     Listed { number: Lenient<u64>, head: LenientObject<ListedHead<'a>>, base: LenientObject<ListedBase>, }
@@ -96,7 +96,7 @@ payloads! {
     Output { title: Text<'a>, summary: Text<'a>, text: Text<'a>, }
     Suite {
         head_sha: Text<'a>,
-        app: LenientObject<App>,
+        app: LenientObject<App<'a>>,
         pull_requests: LenientList<LenientObject<Listed<'a>>>,
         created_at: Time,
         updated_at: Time,
@@ -112,7 +112,7 @@ payloads! {
         started_at: Time,
         completed_at: Time,
         output: LenientObject<Output<'a>>,
-        app: LenientObject<App>,
+        app: LenientObject<App<'a>>,
         pull_requests: LenientList<LenientObject<Listed<'a>>>,
         check_suite: LenientObject<Suite<'a>>,
     }
@@ -138,6 +138,7 @@ payloads! {
         updated_at: Time,
         branches: LenientList<LenientObject<StatusBranch<'a>>>,
         repository: LenientObject<Repository<'a>>,
+        sender: LenientObject<User<'a>>,
     }
     Review {
         id: Lenient<u64>,
@@ -163,7 +164,7 @@ payloads! {
         body: Text<'a>,
         created_at: Time,
         author_association: Text<'a>,
-        performed_via_github_app: LenientObject<App>,
+        performed_via_github_app: LenientObject<App<'a>>,
     }
     /// `issue_comment`.
     CommentEvent {

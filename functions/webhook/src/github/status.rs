@@ -1,7 +1,6 @@
 //! `status`: a commit status of a check or of Policy Bot. The payload names no pull request.
 
-use domain::event::FactKind;
-use domain::policy::{Policy, PullRequestOrigin};
+use domain::policy::{Policy, PullRequestOrigin, ReportAuthor};
 use domain::signals::CheckKind;
 use platform::github::mapping::{self, CheckReportSource};
 
@@ -23,11 +22,6 @@ pub(super) fn read(ctx: &ParseContext<'_>, event: &StatusEvent<'_>) -> Result<Pa
         .or(event.updated_at.0)
         .ok_or_else(|| ParseRejection::ignored("the status has no timestamp: left to the next sweep"))?;
     let selector = (PrSelector::Head(head.clone()), is_tip_of_managed_branch(policy, event));
-    if policy.is_policy_context(context) {
-        let verdict = mapping::policy_verdict(policy, state, description).ok_or_else(unknown)?;
-        let report = mapping::policy_report(verdict, at, description);
-        return Ok(report_on_commit(ctx, repo, selector, at, FactKind::Policy { head, report }));
-    }
     let verdict = mapping::status_verdict(state).ok_or_else(unknown)?;
     let reported = CheckReportSource {
         name: context,
@@ -38,9 +32,10 @@ pub(super) fn read(ctx: &ParseContext<'_>, event: &StatusEvent<'_>) -> Result<Pa
         started_at: None,
         at,
         text: description,
+        // The payload has no `creator`; the sender is the account that posted the status.
+        author: ReportAuthor::Account(event.sender.login()),
     };
-    let check = mapping::check(policy, &reported);
-    Ok(report_on_commit(ctx, repo, selector, at, FactKind::Check { head, check }))
+    Ok(report_on_commit(ctx, repo, selector, at, mapping::report(policy, &reported).fact(head)))
 }
 
 /// Whether the commit is the tip of a branch of a managed pull request. The payload lists branches of the repository, not of forks.

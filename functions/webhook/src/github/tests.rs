@@ -418,8 +418,31 @@ fn unknown_states_and_events_are_ignored() {
 fn status(context: &str, state: &str, description: &str) -> Value {
     json!({
         "sha": HEAD, "context": context, "state": state, "description": description, "created_at": T0, "updated_at": T1,
-        "repository": {"id": 5, "full_name": "acme/shop"}
+        "repository": {"id": 5, "full_name": "acme/shop"}, "sender": {"login": "policy-bot[bot]"}
     })
+}
+
+#[test]
+fn policy_context_counts_only_from_policy_bot() {
+    for sender in [json!({"login": "github-actions[bot]"}), json!({"login": "policy-bot"}), json!(null)] {
+        let forged = with(status("policy-bot: main", "success", ""), &[("sender", sender)]);
+        let fact = fact_of("status", &forged);
+        assert!(matches!(&fact.kind, FactKind::Check { check, .. } if check.posted_by.is_some()), "{fact:?}");
+        assert_eq!(fact.actor, Actor::GithubWebhook);
+    }
+    let named = |app: Value| {
+        with(
+            run("completed", json!("success")),
+            &[("check_run.name", json!("policy-bot: main")), ("check_run.app", app)],
+        )
+    };
+    let forged = fact_of("check_run", &named(json!({"id": 15368, "slug": "github-actions"}))).kind;
+    assert!(
+        matches!(&forged, FactKind::Check { check, .. } if check.posted_by.as_deref() == Some("github-actions[bot] (App 15368)")),
+        "{forged:?}"
+    );
+    let own = fact_of("check_run", &named(json!({"id": 4, "slug": "policy-bot"})));
+    assert!(matches!(own.kind, FactKind::Policy { .. }), "{own:?}");
 }
 
 #[test]

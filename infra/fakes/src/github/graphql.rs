@@ -264,7 +264,7 @@ impl Fakes {
             "startedAt": started, "completedAt": completed,
             "title": text(&check.title), "summary": text(&check.summary), "text": text(&check.text),
             "checkSuite": {"createdAt": started, "updatedAt": completed.as_ref().or(started.as_ref()),
-                           "app": {"databaseId": check.app_id}},
+                           "app": {"databaseId": check.app_id, "slug": check.app_slug}},
         })
     }
 
@@ -383,7 +383,7 @@ fn connection<I: IntoIterator<IntoIter: ExactSizeIterator>>(
 
 fn status_context(status: &FakeStatus) -> Value {
     json!({"__typename": "StatusContext", "context": status.context, "state": status.state.name().to_ascii_uppercase(),
-           "description": status.description, "createdAt": stamp(status.created_at)})
+           "description": status.description, "createdAt": stamp(status.created_at), "creator": actor(&status.creator)})
 }
 
 /// An account. GraphQL omits `[bot]` from the login.

@@ -430,16 +430,37 @@ impl<'a> DecisionBuilder<'a> {
         self.record.ttl.or(Some(saturating_after(self.now, hours)))
     }
 
+    /// Logs once per head that somebody else reported under Policy Bot's name. The report is an ordinary check.
+    fn log_foreign_policy(&mut self) -> Option<String> {
+        let head = self.record.head_sha.clone();
+        let check = self.record.signals.take_unlogged_foreign_policy()?;
+        let (name, by) = (check.name.clone(), check.posted_by.clone());
+        let why = text::foreign_policy(&name, by.as_deref().unwrap_or_default());
+        let (head, anomaly) = (Some(head), Some(why.clone()));
+        self.log(
+            EventKind::Anomaly,
+            None,
+            EventPayload { head, name: Some(name), by, anomaly, ..EventPayload::default() },
+        );
+        Some(why)
+    }
+
     /// Returns the decision, with a new version and a new due date.
-    fn finish(mut self, outcome: FactOutcome, reason: impl Into<String>) -> Decision {
+    fn finish(mut self, mut outcome: FactOutcome, reason: impl Into<String>) -> Decision {
+        let mut reason = reason.into();
         self.log_proofs();
+        if let Some(why) = self.log_foreign_policy()
+            && matches!(self.fact.kind, FactKind::Check { .. })
+        {
+            (outcome, reason) = (FactOutcome::Anomaly, why);
+        }
         self.record.version = self.record.version.saturating_add(1);
         self.record.due_at = self.record.next_due_at(self.policy);
         self.record.ttl = self.expires_at();
         self.update_check_run();
         Decision {
             outcome,
-            reason: reason.into(),
+            reason,
             record: Some(self.record),
             events: self.events,
             effects: self.effects,

@@ -1,7 +1,9 @@
 //! Whose a pull request and a report are. A branch, a label or a status context is a name that anybody can choose; an
 //! author's login and an App's id are not (R-HOOK-8, R-SIGNAL-15).
 
-use super::sections::{ManagedSelector, contains};
+use std::fmt;
+
+use super::sections::{ManagedSelector, PolicyBot, contains};
 
 /// Where a pull request comes from, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,9 +37,67 @@ impl ManagedSelector {
     }
 }
 
+/// Who posted a status or a check run. Its name proves nothing: any workflow token can post `policy-bot: main`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReportAuthor<'a> {
+    /// The account that posted a status, by its login; empty if it is unknown.
+    Account(&'a str),
+    /// The App that posted a check run.
+    App { id: Option<u64>, slug: &'a str },
+}
+
+impl PolicyBot {
+    /// Whether Policy Bot is the author. The login of an App is its slug and `[bot]`.
+    pub fn is(&self, author: ReportAuthor<'_>) -> bool {
+        match author {
+            ReportAuthor::Account(login) => contains(&self.logins, login),
+            ReportAuthor::App { id, slug } => {
+                let is_slug =
+                    |login: &String| login.strip_suffix("[bot]").is_some_and(|own| own.eq_ignore_ascii_case(slug));
+                id.is_some_and(|id| self.app_ids.contains(&id)) || self.logins.iter().any(is_slug)
+            }
+        }
+    }
+}
+
+/// As an operator would configure it.
+impl fmt::Display for ReportAuthor<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Account("") | Self::App { id: None, slug: "" } => f.write_str("an unknown account"),
+            Self::Account(login) => f.write_str(login),
+            Self::App { id: Some(id), slug } => write!(f, "{slug}[bot] (App {id})"),
+            Self::App { id: None, slug } => write!(f, "{slug}[bot]"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn policy_bot_is_known_by_login_or_app_id() {
+        let bot = PolicyBot { app_ids: vec![4711], ..PolicyBot::default() };
+        for author in [
+            ReportAuthor::Account("Policy-Bot[bot]"),
+            ReportAuthor::App { id: Some(4711), slug: "renamed" },
+            ReportAuthor::App { id: Some(1), slug: "policy-bot" },
+        ] {
+            assert!(bot.is(author), "{author}");
+        }
+        for author in [
+            ReportAuthor::Account("policy-bot"),
+            ReportAuthor::Account("github-actions[bot]"),
+            ReportAuthor::Account(""),
+            ReportAuthor::App { id: Some(15368), slug: "github-actions" },
+            ReportAuthor::App { id: None, slug: "" },
+        ] {
+            assert!(!bot.is(author), "{author}");
+        }
+        assert_eq!(ReportAuthor::App { id: Some(15368), slug: "ci" }.to_string(), "ci[bot] (App 15368)");
+        assert_eq!(ReportAuthor::Account("").to_string(), "an unknown account");
+    }
 
     fn own(author: &'static str, branch: &'static str) -> PullRequestOrigin<'static> {
         PullRequestOrigin { author, branch, fork: false }

@@ -229,7 +229,12 @@ impl ConfigReader<'_> {
             self.lines.insert(format!("{field}[{n}]"), line);
             let found = element.get_ref();
             let not_text = || format!(" must be a string, not {}", kind(found.type_str()));
-            results.push(found.as_str().map(Value::from).ok_or_else(not_text));
+            // Only some lists have numbers.
+            let number = || {
+                let read = Value::deserialize(ValueDeserializer::from(element.clone())).ok();
+                read.filter(|read| read.is_integer() && accepted(place.keys, Value::Array(vec![read.clone()])).is_ok())
+            };
+            results.push(found.as_str().map(Value::from).or_else(number).ok_or_else(not_text));
         }
         if let Ok(read) = results.iter().cloned().collect::<Result<Vec<Value>, String>>()
             && accepted(place.keys, Value::Array(read.clone())).is_ok()

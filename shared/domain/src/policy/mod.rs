@@ -16,7 +16,7 @@ use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
 pub use self::coordination::{Backlog, Coordination, PostMergeHealth, StatusIssue};
-pub use self::identity::PullRequestOrigin;
+pub use self::identity::{PullRequestOrigin, ReportAuthor};
 pub use self::load::{ConfigProblem, PolicyError};
 pub use self::pattern::{CompiledPattern, InvalidPattern, Pattern, TextPattern};
 #[cfg(feature = "schema")]
@@ -144,7 +144,7 @@ impl Policy {
         self.check_run.enabled && name == crate::text::check_run::CHECK_RUN_NAME
     }
 
-    /// Whether a status context belongs to Policy Bot. It is then a policy signal, never a check.
+    /// Whether a status context is Policy Bot's. A report by Policy Bot is then a policy signal, never a check.
     pub fn is_policy_context(&self, context: &str) -> bool {
         self.policy_bot.is_context(context)
     }

@@ -118,10 +118,14 @@ table! {
 }
 
 table! {
-    /// Policy Bot, which reports with a commit status.
+    /// Policy Bot, which reports with a commit status or a check run.
     PolicyBot {
         /// The prefix of its status context; `policy-bot` matches `policy-bot` and `policy-bot: main`.
         context_prefix: String = "policy-bot".to_owned(),
+        /// Its logins, compared without case. Under that context, a report by anybody else is an ordinary check.
+        logins: Vec<String> = texts(&["policy-bot[bot]"]),
+        /// The ids of its GitHub Apps: their check runs count too.
+        app_ids: Vec<u64> = Vec::new(),
         /// Descriptions of a failed separation-of-duties (SOD) policy. It is retried, but only if no other policy failed.
         sod_patterns: Vec<Pattern> = SOD.clone(),
         /// Descriptions of a failed build policy; takes precedence over separation of duties.

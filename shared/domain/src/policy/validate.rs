@@ -42,6 +42,11 @@ pub(super) fn validate(policy: &Policy) -> Vec<ConfigFinding> {
     if policy.policy_bot.context_prefix.trim().is_empty() {
         findings.add("policy_bot.context_prefix", "must not be empty: every status would count as Policy Bot's");
     }
+    if policy.policy_bot.logins.is_empty() && policy.policy_bot.app_ids.is_empty() {
+        let sentence = "must name at least one login, or policy_bot.app_ids one id: no policy result would ever count";
+        findings.add("policy_bot.logins", sentence);
+    }
+    findings.names("policy_bot.logins", &policy.policy_bot.logins, "a login cannot be empty");
     if policy.approver_bot.logins.is_empty() {
         findings.add("approver_bot.logins", "must name at least one login: no approval would ever be recognised");
     }
@@ -550,6 +555,11 @@ mod tests {
                 "policy_bot.context_prefix must not be empty: every status would count as Policy Bot's",
             ),
             (
+                "policy_bot.logins = []",
+                "policy_bot.logins must name at least one login, or policy_bot.app_ids one id: no policy result would ever count",
+            ),
+            ("policy_bot.logins = ['']", "policy_bot.logins[0] must not be empty: a login cannot be empty"),
+            (
                 "approver_bot.logins = []",
                 "approver_bot.logins must name at least one login: no approval would ever be recognised",
             ),
@@ -590,6 +600,7 @@ mod tests {
             let text: String = emptied.map(|list| format!("managed.{list} = []\n")).collect();
             assert_eq!(messages(&text), Vec::<String>::new(), "{text}");
         }
+        assert_eq!(messages("policy_bot = { logins = [], app_ids = [4711] }"), Vec::<String>::new());
         assert_eq!(messages("automerge_bot.logins = []\nmanaged.vulnerability_patterns = []"), Vec::<String>::new());
     }
 

@@ -39,6 +39,9 @@ pub struct Signals {
     /// only says that a new one is expected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pending_renewal: Option<PendingRenewal>,
+    /// Whether the log already says that somebody else reported under Policy Bot's name.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub foreign_policy_logged: bool,
 }
 
 /// The report that the target of a remedy accepted to renew.
@@ -125,6 +128,11 @@ impl Signals {
     }
 
     fn note_check_by(&mut self, check: &CheckReport, limit: usize, source: ReportSource) -> UpdateResult {
+        // GitHub shows the newest report of a context: Policy Bot's own replaces an older one of somebody else.
+        let replaced = self.policy.as_ref().is_some_and(|policy| check.at <= policy.at);
+        if check.posted_by.is_some() && replaced {
+            return UpdateResult::Unchanged;
+        }
         match self.checks.binary_search_by(|known| known.key().cmp(&check.key())) {
             Ok(at) => {
                 let known = &self.checks[at];
@@ -163,9 +171,20 @@ impl Signals {
         });
         if newer {
             self.policy = Some(PolicyReport { text: truncate(&report.text, MAX_TEXT), ..report.clone() });
+            self.checks.retain(|check| check.posted_by.is_none() || check.at > report.at);
             self.renewed(PendingRenewal::Policy);
         }
         UpdateResult::changed(newer)
+    }
+
+    /// A report under Policy Bot's name by somebody else, if there is one and the log does not say so yet.
+    pub fn take_unlogged_foreign_policy(&mut self) -> Option<&CheckReport> {
+        if self.foreign_policy_logged {
+            return None;
+        }
+        let found = self.checks.iter().find(|check| check.posted_by.is_some())?;
+        self.foreign_policy_logged = true;
+        Some(found)
     }
 
     /// Stores an approval or its dismissal, unless a newer report of the same bot is known.

@@ -72,6 +72,9 @@ pub struct CheckReport {
     /// Whether a remedy is expected to renew this report.
     #[serde(default, skip_serializing_if = "RenewalMark::is_none")]
     pub renewal: RenewalMark,
+    /// Who posted it under Policy Bot's name without being Policy Bot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub posted_by: Option<String>,
 }
 
 /// A mark on a report that a remedy is expected to renew. A new report has no mark, so the answer to a remedy is

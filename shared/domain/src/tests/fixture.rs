@@ -71,6 +71,7 @@ pub(crate) fn run_of(name: &str, verdict: CheckVerdict, at: Timestamp) -> CheckR
         at,
         failure: None,
         renewal: RenewalMark::None,
+        posted_by: None,
     }
 }
 

@@ -7,6 +7,7 @@ mod branch_update;
 mod check_run;
 mod first_seen;
 pub(crate) mod fixture;
+mod identity;
 mod properties;
 mod remediation;
 mod scenarios;

@@ -43,7 +43,7 @@ prop_compose! {
             CheckKind::Run => (Some(id), started.map(at)),
             CheckKind::Status => (None, None),
         };
-        CheckReport { name: name.to_owned(), kind, verdict, id, started_at, at: at(minute), failure, renewal: RenewalMark::None }
+        CheckReport { name: name.to_owned(), kind, verdict, id, started_at, at: at(minute), failure, renewal: RenewalMark::None, posted_by: None }
     }
 }
 

@@ -291,7 +291,7 @@ pub fn activity(event: &Event) -> Option<String> {
         EventKind::WouldRemedy | EventKind::WouldEscalate => format!("Suture {details}"),
         EventKind::PostMergeVerified => format!("Post-merge health check passed: {details}"),
         EventKind::Anomaly => {
-            format!("An event could not be applied: {}", event.payload.anomaly.as_deref().unwrap_or(details))
+            format!("Anomaly: {}", event.payload.anomaly.as_deref().unwrap_or(details))
         }
         EventKind::PrOpened
         | EventKind::PrReopened

@@ -35,8 +35,7 @@ pub struct ListedPullRequest {
 
 impl ListedPullRequest {
     pub fn is_managed(&self, policy: &Policy) -> bool {
-        let origin =
-            PullRequestOrigin { author: &self.author, branch: &self.described.branch, fork: self.fork };
+        let origin = PullRequestOrigin { author: &self.author, branch: &self.described.branch, fork: self.fork };
         policy.managed.matches(&origin, self.labels.iter().map(String::as_str))
     }
 }
@@ -135,8 +134,7 @@ impl GitHub {
 fn list(repo: &RepoName, pull: &InventoryPull, policy: &Policy) -> Option<ListedPullRequest> {
     let labels: Vec<String> = pull.labels.iter().flat_map(List::iter).map(|label| label.name.clone()).collect();
     let author = pull.author.as_ref().map(Actor::login).unwrap_or_default();
-    let origin =
-        PullRequestOrigin { author: &author, branch: &pull.head_ref_name, fork: pull.is_cross_repository };
+    let origin = PullRequestOrigin { author: &author, branch: &pull.head_ref_name, fork: pull.is_cross_repository };
     let vulnerability_id = mapping::vulnerability_id(policy, &origin, &pull.title, &pull.body);
     Some(ListedPullRequest {
         id: PrId::new(repo.clone(), pull.number),

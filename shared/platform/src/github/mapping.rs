@@ -1,7 +1,9 @@
 //! Maps GitHub's conclusions, states, descriptions and labels to domain types. Webhooks and snapshots share this mapping, so that both
 //! produce the same signals (R-SIGNAL-1).
 
-use domain::policy::{Policy, PullRequestOrigin};
+use domain::event::{FactKind, truncate};
+use domain::id::Sha;
+use domain::policy::{Policy, PullRequestOrigin, ReportAuthor};
 use domain::signals::{CheckFailure, CheckKind, CheckReport, CheckVerdict, PolicyReport, PolicyVerdict, RenewalMark};
 use domain::text::check_run::CHECK_RUN_NAME;
 use domain::transient::{FailureClass, FailureSignals, classify};
@@ -11,6 +13,9 @@ use super::checks::pr_of_check_run;
 
 /// Prefix of the labels with which users control Suture.
 const LABEL_PREFIX: &str = "suture/";
+
+/// The longest name of an author that is kept, in characters.
+const MAX_AUTHOR: usize = 100;
 
 /// Only this much of a description is searched for the vulnerability id.
 const BODY_BYTES: usize = 16 * 1024;
@@ -46,20 +51,22 @@ pub fn status_verdict(state: &str) -> Option<CheckVerdict> {
     }
 }
 
-/// The verdict of a policy status; `None` for unknown values. An error while loading or evaluating the policy is usually transient and
-/// counts as evaluating, so that Suture requests a new evaluation if it persists.
-pub fn policy_verdict(policy: &Policy, state: &str, description: &str) -> Option<PolicyVerdict> {
+/// A report of Policy Bot. An error while loading or evaluating the policy is usually transient and counts as evaluating, so that
+/// Suture requests a new evaluation if it persists.
+pub fn policy_report(
+    policy: &Policy,
+    verdict: CheckVerdict,
+    conclusion: &str,
+    at: Timestamp,
+    description: &str,
+) -> PolicyReport {
     let not_evaluated = || ["error loading", "error evaluating"].iter().any(|text| lower(description).contains(text));
-    match lower(state).as_str() {
-        "pending" | "expected" => Some(PolicyVerdict::Evaluating),
-        "success" => Some(PolicyVerdict::Passed),
-        "error" if not_evaluated() => Some(PolicyVerdict::Evaluating),
-        "failure" | "error" => Some(PolicyVerdict::Failed(policy.policy_bot.failure(description))),
-        _ => None,
-    }
-}
-
-pub fn policy_report(verdict: PolicyVerdict, at: Timestamp, description: &str) -> PolicyReport {
+    let verdict = match verdict {
+        CheckVerdict::Queued | CheckVerdict::Running => PolicyVerdict::Evaluating,
+        CheckVerdict::Passed => PolicyVerdict::Passed,
+        CheckVerdict::Failed if lower(conclusion) == "error" && not_evaluated() => PolicyVerdict::Evaluating,
+        CheckVerdict::Failed => PolicyVerdict::Failed(policy.policy_bot.failure(description)),
+    };
     PolicyReport { verdict, at, text: first_line(description), renewal: RenewalMark::None }
 }
 
@@ -79,11 +86,39 @@ pub struct CheckReportSource<'a> {
     pub at: Timestamp,
     /// The complete output or description.
     pub text: &'a str,
+    pub author: ReportAuthor<'a>,
 }
 
-/// Builds the domain's report and classifies a failure.
+/// What a status or a check run is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MappedReport {
+    Policy(PolicyReport),
+    Check(CheckReport),
+}
+
+impl MappedReport {
+    /// The fact for a webhook about this commit.
+    pub fn fact(self, head: Sha) -> FactKind {
+        match self {
+            Self::Policy(report) => FactKind::Policy { head, report },
+            Self::Check(check) => FactKind::Check { head, check },
+        }
+    }
+}
+
+/// A report under Policy Bot's name is a policy signal if Policy Bot posted it, and a check otherwise. Webhooks and snapshots share this
+/// decision (R-SIGNAL-15).
+pub fn report(policy: &Policy, reported: &CheckReportSource<'_>) -> MappedReport {
+    if policy.is_policy_context(reported.name) && policy.policy_bot.is(reported.author) {
+        let CheckReportSource { verdict, conclusion, at, text, .. } = *reported;
+        return MappedReport::Policy(policy_report(policy, verdict, conclusion, at, text));
+    }
+    MappedReport::Check(check(policy, reported))
+}
+
+/// Builds the domain's report of a check and classifies a failure.
 pub fn check(policy: &Policy, reported: &CheckReportSource<'_>) -> CheckReport {
-    let CheckReportSource { name, kind, verdict, conclusion, id, started_at, at, text } = *reported;
+    let CheckReportSource { name, kind, verdict, conclusion, id, started_at, at, text, author } = *reported;
     let failure = (verdict == CheckVerdict::Failed).then(|| {
         let signals = FailureSignals { conclusion, source: name, text };
         let transient_rule = match classify(policy, &signals) {
@@ -93,7 +128,9 @@ pub fn check(policy: &Policy, reported: &CheckReportSource<'_>) -> CheckReport {
         let summary = first_line(text);
         CheckFailure { transient_rule, text: if summary.is_empty() { conclusion.to_owned() } else { summary } }
     });
-    CheckReport { name: name.to_owned(), kind, verdict, id, started_at, at, failure, renewal: RenewalMark::None }
+    let posted_by = policy.is_policy_context(name).then(|| truncate(&author.to_string(), MAX_AUTHOR));
+    let name = name.to_owned();
+    CheckReport { name, kind, verdict, id, started_at, at, failure, renewal: RenewalMark::None, posted_by }
 }
 
 /// The labels that Suture uses: those with the prefix `suture/`, and those that mark a pull request as managed. Sorted, without duplicates.
@@ -193,19 +230,42 @@ mod tests {
         let policy = Policy::default();
         let other = PolicyVerdict::Failed(Substatus::OtherPolicyFailure);
         for (state, description, verdict) in [
-            ("success", "All rules approved", Some(PolicyVerdict::Passed)),
-            ("pending", "0/1 rules approved", Some(PolicyVerdict::Evaluating)),
-            ("failure", "SOD check failed", Some(PolicyVerdict::Failed(Substatus::SodFailure))),
-            ("failure", "Disapproved", Some(other)),
-            ("error", "Error evaluating policy", Some(PolicyVerdict::Evaluating)),
-            ("error", "Error loading policy from acme/shop", Some(PolicyVerdict::Evaluating)),
-            ("error", "Invalid policy", Some(other)),
-            ("error", "All rules were skipped", Some(other)),
-            ("failure", "Error evaluating policy", Some(other)),
-            ("odd", "", None),
+            ("success", "All rules approved", PolicyVerdict::Passed),
+            ("pending", "0/1 rules approved", PolicyVerdict::Evaluating),
+            ("failure", "SOD check failed", PolicyVerdict::Failed(Substatus::SodFailure)),
+            ("failure", "Disapproved", other),
+            ("error", "Error evaluating policy", PolicyVerdict::Evaluating),
+            ("Error", "Error loading policy from acme/shop", PolicyVerdict::Evaluating),
+            ("error", "Invalid policy", other),
+            ("error", "All rules were skipped", other),
+            ("failure", "Error evaluating policy", other),
         ] {
-            assert_eq!(policy_verdict(&policy, state, description), verdict, "{state} {description}");
+            let reported = status_verdict(state).unwrap();
+            let report = policy_report(&policy, reported, state, Timestamp::UNIX_EPOCH, description);
+            assert_eq!(report.verdict, verdict, "{state} {description}");
         }
+    }
+
+    #[test]
+    fn policy_context_of_another_account_is_a_check_with_its_author() {
+        let reported = |author| CheckReportSource {
+            name: "policy-bot: main",
+            kind: CheckKind::Status,
+            verdict: CheckVerdict::Passed,
+            conclusion: "success",
+            id: None,
+            started_at: None,
+            at: Timestamp::UNIX_EPOCH,
+            text: "",
+            author,
+        };
+        let mapped = |author| report(&Policy::default(), &reported(author));
+        assert!(matches!(mapped(ReportAuthor::Account("policy-bot[bot]")), MappedReport::Policy(_)));
+        let MappedReport::Check(check) = mapped(ReportAuthor::Account("github-actions[bot]")) else { panic!() };
+        assert_eq!(check.posted_by.as_deref(), Some("github-actions[bot]"));
+        let long = "x".repeat(1_000);
+        let MappedReport::Check(check) = mapped(ReportAuthor::Account(&long)) else { panic!() };
+        assert!(check.posted_by.unwrap().chars().count() <= MAX_AUTHOR);
     }
 
     #[test]
@@ -220,6 +280,7 @@ mod tests {
             started_at: None,
             at,
             text,
+            author: ReportAuthor::App { id: Some(3), slug: "jenkins" },
         };
         let failure = |text, conclusion| check(&Policy::default(), &reported(text, conclusion)).failure.unwrap();
         let lost = failure("\n \n Build failed\n\nhudson: channel is already closed", "failure");

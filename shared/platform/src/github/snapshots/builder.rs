@@ -5,16 +5,16 @@ use std::collections::BTreeSet;
 
 use domain::event::PullRequestDetails;
 use domain::id::{PrId, Sha};
-use domain::policy::{BehindRule, Policy, PullRequestOrigin};
+use domain::policy::{BehindRule, Policy, PullRequestOrigin, ReportAuthor};
 use domain::signals::{ApprovalReport, CheckKind, CheckVerdict, MergeReport, RenewalMark, Signals};
 use domain::snapshot::{LiveStatus, Mergeability, PullRequestState, Snapshot};
 use jiff::Timestamp;
 
 use super::SnapshotError;
 use super::raw::{
-    Actor, BaseRefNode, CheckRunNode, List, PullNode, RollupContext, StatusCheckParameters, StatusContextNode,
+    Actor, AppNode, BaseRefNode, CheckRunNode, List, PullNode, RollupContext, StatusCheckParameters, StatusContextNode,
 };
-use crate::github::mapping;
+use crate::github::mapping::{self, MappedReport};
 
 /// A pull request while it is being read.
 #[derive(Debug)]
@@ -156,8 +156,7 @@ impl SnapshotBuilder {
         let pull = &self.pull;
         let labels = pull.labels.iter().flat_map(List::iter).map(|label| label.name.as_str());
         let author = pull.author.as_ref().map(Actor::login).unwrap_or_default();
-        let origin =
-            PullRequestOrigin { author: &author, branch: &pull.head_ref_name, fork: pull.is_cross_repository };
+        let origin = PullRequestOrigin { author: &author, branch: &pull.head_ref_name, fork: pull.is_cross_repository };
         PullRequestDetails {
             node_id: Some(pull.id.clone()),
             html_url: pull.url.as_deref().and_then(mapping::page_url),
@@ -202,7 +201,9 @@ impl SnapshotBuilder {
         let mut signals = Signals::default();
         for context in &self.contexts {
             match context {
-                RollupContext::CheckRun(run) if mapping::is_own_check_run(own_app, run.app(), &run.name, "") => {}
+                RollupContext::CheckRun(run)
+                    if mapping::is_own_check_run(own_app, run.app().and_then(|app| app.database_id), &run.name, "") => {
+                }
                 RollupContext::CheckRun(run) => note_run(&mut signals, policy, run, self.read_at)?,
                 RollupContext::StatusContext(status) => note_status(&mut signals, policy, status)?,
             }
@@ -258,8 +259,8 @@ impl RollupContext {
 }
 
 impl CheckRunNode {
-    fn app(&self) -> Option<u64> {
-        self.check_suite.as_ref()?.app.as_ref()?.database_id
+    fn app(&self) -> Option<&AppNode> {
+        self.check_suite.as_ref()?.app.as_ref()
     }
 }
 
@@ -282,14 +283,7 @@ fn note_run(
         .unwrap_or(read_at);
     let parts = [&run.title, &run.summary, &run.text];
     let text = parts.into_iter().flatten().filter(|part| !part.is_empty()).cloned().collect::<Vec<_>>().join("\n");
-    if policy.is_policy_context(&run.name) {
-        let state = match verdict {
-            CheckVerdict::Queued | CheckVerdict::Running => "pending",
-            CheckVerdict::Passed => "success",
-            CheckVerdict::Failed => "failure",
-        };
-        return note_policy(signals, policy, state, &text, at);
-    }
+    let app = run.app();
     let reported = mapping::CheckReportSource {
         name: &run.name,
         kind: CheckKind::Run,
@@ -299,17 +293,19 @@ fn note_run(
         started_at: run.started_at,
         at,
         text: &text,
+        author: ReportAuthor::App {
+            id: app.and_then(|app| app.database_id),
+            slug: app.map_or("", |app| app.slug.as_str()),
+        },
     };
-    signals.note_check(&mapping::check(policy, &reported), usize::MAX);
+    note(signals, mapping::report(policy, &reported));
     Ok(())
 }
 
 fn note_status(signals: &mut Signals, policy: &Policy, status: &StatusContextNode) -> Result<(), SnapshotError> {
     let text = status.description.as_deref().unwrap_or_default();
     let state = status.state.to_ascii_lowercase();
-    if policy.is_policy_context(&status.context) {
-        return note_policy(signals, policy, &state, text, status.created_at);
-    }
+    let creator = status.creator.as_ref().map(Actor::login).unwrap_or_default();
     let Some(verdict) = mapping::status_verdict(&state) else {
         return Err(partial(format!("unknown status state `{state}`")));
     };
@@ -322,23 +318,17 @@ fn note_status(signals: &mut Signals, policy: &Policy, status: &StatusContextNod
         started_at: None,
         at: status.created_at,
         text,
+        author: ReportAuthor::Account(&creator),
     };
-    signals.note_check(&mapping::check(policy, &reported), usize::MAX);
+    note(signals, mapping::report(policy, &reported));
     Ok(())
 }
 
-fn note_policy(
-    signals: &mut Signals,
-    policy: &Policy,
-    state: &str,
-    text: &str,
-    at: Timestamp,
-) -> Result<(), SnapshotError> {
-    let Some(verdict) = mapping::policy_verdict(policy, state, text) else {
-        return Err(partial(format!("unknown policy state `{state}`")));
+fn note(signals: &mut Signals, report: MappedReport) {
+    match report {
+        MappedReport::Policy(report) => signals.note_policy(&report),
+        MappedReport::Check(check) => signals.note_check(&check, usize::MAX),
     };
-    signals.note_policy(&mapping::policy_report(verdict, at, text));
-    Ok(())
 }
 
 pub(super) fn partial(why: String) -> SnapshotError {

@@ -247,6 +247,7 @@ pub(super) struct CheckSuiteNode {
 #[serde(rename_all = "camelCase")]
 pub(super) struct AppNode {
     pub(super) database_id: Option<u64>,
+    pub(super) slug: String,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -256,6 +257,8 @@ pub(super) struct StatusContextNode {
     pub(super) state: String,
     pub(super) description: Option<String>,
     pub(super) created_at: Timestamp,
+    /// `null` for a deleted account.
+    pub(super) creator: Option<Actor>,
     #[serde(default)]
     pub(super) is_required: bool,
 }
