@@ -341,3 +341,23 @@ async fn failed_command_is_answered_as_failed_without_a_rocket() {
         reactions(&testbed).iter().map(|one| one.split(' ').next().unwrap().to_owned()).collect();
     assert_eq!(reactions, ["eyes", "confused"]);
 }
+
+#[tokio::test]
+async fn old_cancel_is_answered_and_not_executed() {
+    let testbed = Testbed::quiet();
+    let pr = stuck_pr(&testbed, Fault::JenkinsDeaf, 10).await;
+    testbed.fakes().person_comments(&pr, "maria", "/cancel");
+    // The webhook arrives late: it was lost, and GitHub delivers it again.
+    testbed.fakes().advance(SignedDuration::from_mins(150));
+    testbed.deliver_webhooks().await;
+    testbed.handle_messages().await;
+    assert_eq!(count(&testbed, AuditedAction::PullClosed), 0);
+    let comments = suture_comments(&testbed, &pr);
+    assert!(
+        comments.len() == 1 && comments[0].contains("`/cancel` is 2 h 30 min old and was not executed; repeat it"),
+        "{comments:?}"
+    );
+    testbed.fakes().person_comments(&pr, "maria", "/cancel");
+    testbed.pass(5).await;
+    assert_eq!(count(&testbed, AuditedAction::PullClosed), 1, "the repeated command is executed");
+}

@@ -81,6 +81,11 @@ pub fn invalid_transition(pr: &PrId, current: State, new: State, event: EventKin
     format!("Invalid transition for PR #{}: {current} → {new} via {event}", pr.number)
 }
 
+/// The reply to a command that closes, merges or approves and arrives late.
+pub fn command_too_old(command: Command, age: SignedDuration) -> String {
+    format!("`{command}` is {} old and was not executed; repeat it if you still want it", duration(age))
+}
+
 /// Logged when somebody else reports under Policy Bot's name (R-SIGNAL-15).
 pub fn foreign_policy(context: &str, by: &str) -> String {
     format!(

@@ -63,10 +63,8 @@ fn button_command(ctx: &ParseContext<'_>, event: &CheckRunEvent<'_>) -> Result<P
     let at = run.completed_at.0.max(suite.and_then(|suite| suite.updated_at.0)).or(run.started_at.0);
     let at = at.ok_or_else(|| ParseRejection::missing("check_run.completed_at"))?;
     // From the signed payload, not from the delivery: the check run is updated after each click, so its time tells two clicks apart.
-    let click = run.id.0.map_or_else(
-        || ctx.id.to_owned(),
-        |id| format!("button-{}", &stable_id(&[&id.to_string(), identifier, by, &at.to_string()])[..20]),
-    );
+    let id = run.id.needed("check_run.id")?.to_string();
+    let click = format!("button-{}", &stable_id(&[&id, identifier, by, &at.to_string()])[..20]);
     let command = CommandMessage {
         v: MessageVersion,
         pr_number: pr.number,

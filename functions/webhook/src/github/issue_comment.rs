@@ -76,12 +76,12 @@ pub(super) struct PostedText<'a> {
 }
 
 impl PostedText<'_> {
-    /// The id that the ids of its commands begin with. It comes from the signed payload and not from the delivery, so that a comment
-    /// that several hooks deliver is executed once.
-    fn command_prefix(&self, ctx: &ParseContext<'_>) -> String {
+    /// The id that the ids of its commands begin with. It comes from the signed payload and not from the header of the delivery, so
+    /// that a comment that several hooks deliver is executed once, and nobody can make it run again under another id.
+    fn command_prefix(&self) -> Result<String, ParseRejection> {
         let node_id = self.node_id.filter(|id| is_node_id(id)).map(|id| format!("cmd:{id}"));
         let by_number = || self.id.map(|id| format!("cmd:{}-{id}", self.kind));
-        node_id.or_else(by_number).unwrap_or_else(|| format!("cmd:{}", ctx.id))
+        node_id.or_else(by_number).ok_or_else(|| ParseRejection::missing("node_id"))
     }
 }
 
@@ -111,7 +111,7 @@ pub(super) fn commands(ctx: &ParseContext<'_>, post: &PostedText<'_>) -> Result<
         ParsedCommand::Known { command, args } => Some((*command, args)),
         ParsedCommand::Unknown { .. } => None,
     });
-    let prefix = post.command_prefix(ctx);
+    let prefix = post.command_prefix()?;
     let commands: Vec<CommandMessage> = known
         .zip(1_u32..)
         .map(|((command, args), n)| CommandMessage {

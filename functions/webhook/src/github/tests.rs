@@ -405,6 +405,38 @@ fn other_buttons_are_ignored() {
 }
 
 #[test]
+fn command_id_never_comes_from_the_unsigned_delivery_id() {
+    let ids = |event: &str, payload: &Value, delivery: &str| {
+        let body = payload.to_string();
+        let delivery = GithubDelivery { event, id: delivery, body: body.as_bytes() };
+        match parse_delivery(&delivery, &Policies::default(), &own()) {
+            ParseOutcome::Parsed(webhook) => {
+                Ok(webhook.commands.iter().map(|one| one.command_id.to_string()).collect::<Vec<_>>())
+            }
+            ParseOutcome::Ignored(why) | ParseOutcome::Malformed(why) => Err(why),
+            installed @ ParseOutcome::Installed { .. } => panic!("{installed:?}"),
+        }
+    };
+    let reviewed = review("submitted", "commented", "jane", "/rebuild");
+    let on_line = with(comment("/rebuild"), &[("pull_request", json!({"number": 42}))]);
+    let cases = [
+        ("issue_comment", comment("/rebuild"), "comment"),
+        ("pull_request_review_comment", on_line, "comment"),
+        ("pull_request_review", reviewed, "review"),
+        ("check_run", button_click(&[]), "check_run"),
+    ];
+    for (event, payload, part) in cases {
+        let first = ids(event, &payload, "hook-1").unwrap();
+        assert_eq!(first.len(), 1, "{event}");
+        assert_eq!(ids(event, &payload, "hook-2").unwrap(), first, "{event}: one command, whichever hook delivers it");
+        let anonymous =
+            with(payload, &[(&format!("{part}.id"), json!(null)), (&format!("{part}.node_id"), json!(null))]);
+        let refused = ids(event, &anonymous, "hook-1");
+        assert!(refused.as_ref().is_ok_and(Vec::is_empty) || refused.is_err(), "{event}: {refused:?}");
+    }
+}
+
+#[test]
 fn unknown_states_and_events_are_ignored() {
     assert!(ignored("check_run", &run("dreaming", json!(null))).contains("dreaming"));
     assert!(ignored("check_run", &run("completed", json!("splendid"))).contains("splendid"));
@@ -474,8 +506,8 @@ fn review(action: &str, state: &str, login: &str, body: &str) -> Value {
     json!({
         "action": action,
         "review": {
-            "user": {"login": login}, "body": body, "state": state, "commit_id": HEAD, "submitted_at": T0,
-            "author_association": "MEMBER"
+            "id": 9, "node_id": "PRR_1", "user": {"login": login}, "body": body, "state": state, "commit_id": HEAD,
+            "submitted_at": T0, "author_association": "MEMBER"
         },
         "pull_request": {"number": 42, "updated_at": T1},
         "repository": {"id": 5, "full_name": "acme/shop"}
@@ -512,7 +544,7 @@ fn review_text_may_contain_a_command() {
     let webhook =
         parsed("pull_request_review", &review("submitted", "commented", "jane", "Looks stuck.\r\n\r\n/rebuild\r\n"));
     assert_eq!((webhook.fact, webhook.commands.len()), (None, 1));
-    assert_eq!(webhook.commands[0].command_id.as_str(), "cmd:d-1#1");
+    assert_eq!(webhook.commands[0].command_id.as_str(), "cmd:PRR_1#1");
     let both = parsed("pull_request_review", &review("submitted", "approved", "approver-bot[bot]", "/merge"));
     assert!(both.fact.is_some() && both.commands[0].command == Command::Merge);
 }
@@ -536,8 +568,10 @@ fn command_id_comes_from_the_comment_and_not_from_the_delivery() {
     assert_eq!(command_id(json!("MDEyOklzc3VlQ29tbWVudDE="), json!(7)), "cmd:MDEyOklzc3VlQ29tbWVudDE=#1");
     assert_eq!(command_id(json!(null), json!(7)), "cmd:comment-7#1");
     assert_eq!(command_id(json!("a#b"), json!(7)), "cmd:comment-7#1");
-    assert_eq!(command_id(json!("x".repeat(101)), json!(null)), "cmd:d-1#1");
-    let review = with(review("submitted", "commented", "jane", "/hold"), &[("review.id", json!(7))]);
+    let unnamed = with(comment("/hold"), &[("comment.node_id", json!("x".repeat(101)))]);
+    assert!(malformed("issue_comment", &unnamed).contains("node_id"));
+    let numbered = [("review.id", json!(7)), ("review.node_id", json!(null))];
+    let review = with(review("submitted", "commented", "jane", "/hold"), &numbered);
     assert_eq!(parsed("pull_request_review", &review).commands[0].command_id.as_str(), "cmd:review-7#1");
 }
 

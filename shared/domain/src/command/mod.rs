@@ -202,6 +202,12 @@ impl Command {
         self.spec().destructive
     }
 
+    /// Whether the command closes, merges or approves. Suture executes it only within an hour: a lost webhook is
+    /// redelivered for three days, and what was right then may be wrong now (R-CMD-16).
+    pub fn must_be_recent(self) -> bool {
+        matches!(self, Self::CloseAndReopen | Self::Cancel | Self::Merge | Self::Approve)
+    }
+
     /// The command with which the reconciler requests this remedy; it takes the same path as a person's command.
     pub fn for_strategy(strategy: Strategy) -> Self {
         match strategy {

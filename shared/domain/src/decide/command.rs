@@ -1,6 +1,8 @@
 //! Commands of people: checks whether a command is possible now, applies it to the record, and opens its run. A refusal
 //! is logged too, and says what is wrong.
 
+use jiff::SignedDuration;
+
 use crate::command::{Command, CommandSource, ValidityContext};
 use crate::decide::remediation::start_remedy;
 use crate::decide::{Decision, DecisionBuilder, FactOutcome, RunChange, no_change};
@@ -15,9 +17,13 @@ use crate::state::{State, Strategy};
 use crate::text;
 use crate::transition;
 
+/// How long after it was given a command that closes, merges or approves is executed.
+const MAX_AGE: SignedDuration = SignedDuration::from_hours(1);
+
 pub(super) fn command_requested(mut builder: DecisionBuilder<'_>, request: &CommandRequest) -> Decision {
     let command = request.command;
-    if let Some(earlier) = unfinished_command(command, &builder.record).filter(|_| request.permission.is_ok()) {
+    let may_wait = request.permission.is_ok() && too_old(&builder, command).is_none();
+    if let Some(earlier) = unfinished_command(command, &builder.record).filter(|_| may_wait) {
         return no_change(FactOutcome::Deferred, text::command_in_progress(earlier));
     }
     if let Err(why) = permit(&builder, request) {
@@ -106,9 +112,18 @@ fn unfinished_command(command: Command, record: &PullRequest) -> Option<Command>
     (differs && (!active.accepted || changes_head)).then(|| Command::for_strategy(active.strategy))
 }
 
+/// The age of a command that must be recent and is not, by the time that its comment carries.
+fn too_old(builder: &DecisionBuilder<'_>, command: Command) -> Option<SignedDuration> {
+    let age = builder.now.duration_since(builder.fact.occurred_at);
+    (command.must_be_recent() && age > MAX_AGE).then_some(age)
+}
+
 /// Whether the person has permission, and whether the command is possible now.
 fn permit(builder: &DecisionBuilder<'_>, request: &CommandRequest) -> Result<(), String> {
     request.permission.clone()?;
+    if let Some(age) = too_old(builder, request.command) {
+        return Err(text::command_too_old(request.command, age));
+    }
     // A lost webhook may be redelivered after a newer `/hold` or `/resume` was applied.
     let changes_hold = matches!(request.command, Command::Hold | Command::Resume);
     if changes_hold && builder.record.hold_requested_at.is_some_and(|later| builder.fact.occurred_at < later) {

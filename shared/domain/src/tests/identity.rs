@@ -1,7 +1,9 @@
-//! Only Policy Bot's own reports are policy results.
+//! Only Policy Bot's own reports are policy results, and old commands are answered, not executed.
 
+use crate::command::{Command, CommandSource};
 use crate::decide::FactOutcome;
-use crate::event::{EventKind, FactKind};
+use crate::event::{CommandRequest, EventKind, FactKind};
+use crate::id::RunId;
 use crate::signals::{CheckReport, CheckVerdict, PolicyVerdict};
 use crate::state::State;
 use crate::tests::fixture::{PrScenario, status_of};
@@ -65,4 +67,32 @@ fn policy_bots_own_report_replaces_a_forged_one() {
     assert_eq!(scenario.state(), State::PolicyPassed, "the forged report does not block for ever");
     scenario.apply(FactKind::Check { head: scenario.head.clone(), check: forged });
     assert_eq!((scenario.outcome(), anomalies(&scenario).len()), (FactOutcome::Duplicate, 1));
+}
+
+#[test]
+fn old_command_that_closes_merges_or_approves_is_answered_and_not_executed() {
+    for command in Command::ALL {
+        let opened = PrScenario::at(State::Approved);
+        for (minutes, recent) in [(60, true), (121, false)] {
+            let mut scenario = opened.clone();
+            scenario.advance_minutes(minutes);
+            let (by, run) = ("danny".to_owned(), RunId::new("human-1"));
+            let request = CommandRequest {
+                command,
+                source: CommandSource::PrComment,
+                by,
+                permission: Ok(()),
+                run,
+                args: String::new(),
+                comment: None,
+            };
+            scenario.apply_at(opened.now, FactKind::CommandRequested(Box::new(request)));
+            let too_old = scenario.last().reason.contains("old and was not executed");
+            assert_eq!(too_old, !recent && command.must_be_recent(), "{command}: {}", scenario.last().reason);
+            if too_old {
+                assert_eq!(scenario.outcome(), FactOutcome::Refused);
+                assert!(scenario.last().runs.is_empty() && scenario.last().reason.contains("is 2 h 1 min old"));
+            }
+        }
+    }
 }
