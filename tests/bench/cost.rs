@@ -129,7 +129,7 @@ impl CostRun {
         let clients = car_bridge::ExternalClients {
             github: github.clone(),
             jenkins: Some(jenkins.clone()),
-            http: transport.github(&fakes),
+            http: car_bridge::BotHttp::new(transport.github(&fakes), None),
             clock: Arc::clone(&clock),
         };
         Self {

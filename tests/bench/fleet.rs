@@ -180,7 +180,7 @@ async fn open_stale(programs: &Programs, tables: &Tables, fakes: &Mutex<Fakes>, 
     let text = std::fs::read_to_string(programs.root.join("tests/bench/suture.toml")).expect("a configuration");
     let policies = Policies::parse(&text).expect("a configuration");
     let secrets = SenderSecrets::parse(&FakeSettings::default().webhook_secret).expect("a secret");
-    let senders = WebhookSecrets { github: secrets, jenkins: None, bot: None };
+    let senders = WebhookSecrets { github: secrets, jenkins: None, bots: std::collections::BTreeMap::new() };
     let log = MetricLog::writing_to(std::io::sink());
     let webhook = WebhookHandler::new(
         tables.store().await,

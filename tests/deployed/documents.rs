@@ -115,6 +115,7 @@ fn settings_document_and_template_have_the_same_variables() {
         "shared/platform/src/env.rs",
         "shared/platform/src/secrets.rs",
         "functions/webhook/src/config.rs",
+        "functions/car-bridge/src/bot_http.rs",
         "functions/reconciler/src/main.rs",
     ] {
         let text = std::fs::read_to_string(root().join(path)).unwrap();
@@ -128,7 +129,7 @@ fn settings_document_and_template_have_the_same_variables() {
 
 #[test]
 fn setup_document_lists_every_secret() {
-    let fields: BTreeSet<String> = rows(section(&document("setup.md"), "## 2. The secret", "```sh"))
+    let fields: BTreeSet<String> = rows(section(&document("setup.md"), "## 2. The secrets", "```sh"))
         .into_iter()
         .flat_map(|(names, _)| names)
         .collect();

@@ -8,7 +8,7 @@ use domain::state::State;
 use fakes::{FakePrId, Fault, NewPullRequest};
 use webhook::signature::sign;
 
-use crate::stack::{ADMIN_KEY, SECRET, Stack};
+use crate::stack::{ADMIN_KEY, Stack, WEBHOOK_SECRET};
 
 /// Time for two or three runs of the schedule, which fires every minute.
 const HEAL_TIMEOUT: Duration = Duration::from_secs(150);
@@ -187,10 +187,10 @@ async fn invalid_message_becomes_dead_letter(stack: &Stack) {
 /// GitHub signs with a new secret at once; the function reads the secret again before it rejects a signature.
 async fn rotated_webhook_secret_is_accepted(stack: &Stack) {
     let secrets = aws_sdk_secretsmanager::Client::new(&stack.aws);
-    let old = secrets.get_secret_value().secret_id(SECRET).send().await.unwrap().secret_string.unwrap();
+    let old = secrets.get_secret_value().secret_id(WEBHOOK_SECRET).send().await.unwrap().secret_string.unwrap();
     let mut fields: serde_json::Value = serde_json::from_str(&old).unwrap();
     fields["webhook_secret"] = "another one".into();
-    secrets.put_secret_value().secret_id(SECRET).secret_string(fields.to_string()).send().await.unwrap();
+    secrets.put_secret_value().secret_id(WEBHOOK_SECRET).secret_string(fields.to_string()).send().await.unwrap();
     let body = br#"{"zen": "Keep it logically awesome."}"#;
     let headers = |secret: &str| {
         let headers = [

@@ -62,13 +62,13 @@ async fn references_in_secret_variables_are_resolved() {
     let set = variables([
         ("SUTURE_WEBHOOK_SECRET", "secret:resolve/one#hook"),
         ("SUTURE_GITHUB_APP_ID", "secret:resolve/one#id"),
-        ("SUTURE_BOT_SECRET", "secret:resolve/two#bot"),
+        ("SUTURE_POLICY_BOT_SECRET", "secret:resolve/two#bot"),
         ("SUTURE_JENKINS_TOKEN", "plain"),
         ("SUTURE_STATE_TABLE", "secret:this is no secret#at all"),
     ]);
     let secrets = SecretEnv::resolve(set, fetch_with(client().await), after_start(0)).await.unwrap();
     let got = |name: &str| secrets.get(name).unwrap_or_default();
-    assert_eq!((got("SUTURE_WEBHOOK_SECRET"), got("SUTURE_BOT_SECRET")), ("s1".to_owned(), "s2".to_owned()));
+    assert_eq!((got("SUTURE_WEBHOOK_SECRET"), got("SUTURE_POLICY_BOT_SECRET")), ("s1".to_owned(), "s2".to_owned()));
     assert_eq!((got("SUTURE_GITHUB_APP_ID"), got("SUTURE_JENKINS_TOKEN")), ("4711".to_owned(), "plain".to_owned()));
     assert_eq!(got("SUTURE_STATE_TABLE"), "secret:this is no secret#at all");
     assert_eq!(secrets.get("SUTURE_ADMIN_KEYS"), None);
@@ -80,7 +80,7 @@ async fn references_in_secret_variables_are_resolved() {
 async fn resolve_error_names_variable_and_fix() {
     create("bad/fields", &json!({"empty": " ", "list": ["x"]})).await;
     client().await.create_secret().name("bad/text").secret_string("not JSON").send().await.unwrap();
-    let variable = "SUTURE_BOT_SECRET";
+    let variable = "SUTURE_POLICY_BOT_SECRET";
     let resolve_error = async |reference: &str, client: Client| {
         SecretEnv::resolve(variables([(variable, reference)]), fetch_with(client), after_start(0)).await.unwrap_err()
     };

@@ -12,7 +12,7 @@ use aws_sdk_dynamodb::config::Credentials;
 use aws_sdk_sqs::types::QueueAttributeName;
 use domain::id::PrId;
 use domain::pull_request::PullRequest;
-use fakes::{FakePrId, FakeServers, FakeSettings, FakeTiming, Fakes, FaultRates};
+use fakes::{FakeBot, FakePrId, FakeServers, FakeSettings, FakeTiming, Fakes, FaultRates};
 use jiff::{SignedDuration, Timestamp};
 use platform::store::dynamo::DynamoStore;
 use platform::store::dynamo::tables::TableNames;
@@ -22,8 +22,10 @@ use serde_json::{Value, json};
 use tests::lambda::{FUNCTIONS, binaries, request, root, tools};
 use tests::local_aws::{Folder, Ministack};
 
-/// The name of the secret with the tokens and webhook secrets of the fakes.
+/// The names of the secrets with the tokens of the fakes, their webhook secrets, and the admin key.
 pub(crate) const SECRET: &str = "suture-test";
+pub(crate) const WEBHOOK_SECRET: &str = "suture-test/webhook";
+pub(crate) const ADMIN_SECRET: &str = "suture-test/admin";
 /// The key of the admin API.
 pub(crate) const ADMIN_KEY: &str = "a key for the test";
 
@@ -75,7 +77,9 @@ impl Stack {
         let owner = Credentials::new("test", "test", None, None, "the owner");
         let aws = aws.credentials_provider(owner).endpoint_url(ministack.endpoint()).load().await;
         let secrets = aws_sdk_secretsmanager::Client::new(&aws);
-        secrets.create_secret().name(SECRET).secret_string(fields.to_string()).send().await.unwrap();
+        for (name, fields) in fields.as_object().unwrap() {
+            secrets.create_secret().name(name).secret_string(fields.to_string()).send().await.unwrap();
+        }
         let folder = Folder::new();
         prepare_build(folder.path());
         python(ministack.endpoint(), "boto3.client('s3').create_bucket(Bucket='artifacts')");
@@ -87,13 +91,17 @@ impl Stack {
             format!("JenkinsUrl={}", servers.jenkins_url),
             "JenkinsUser=suture".to_owned(),
             "JenkinsReports=true".to_owned(),
-            "BotsReport=true".to_owned(),
+            "PolicyBotReports=true".to_owned(),
+            "ApproverBotReports=true".to_owned(),
+            "AutomergeBotReports=true".to_owned(),
             "GitHubOwner=acme".to_owned(),
             "GitHubLogin=suture-operator".to_owned(),
             "AlertEmail=ops@example.org".to_owned(),
             "DeletionProtection=false".to_owned(),
             "Architecture=x86_64".to_owned(),
             format!("SecretName={SECRET}"),
+            format!("WebhookSecretName={WEBHOOK_SECRET}"),
+            format!("AdminSecretName={ADMIN_SECRET}"),
         ];
         sam(folder.path(), ministack.endpoint(), &deploy_arguments(&parameters));
         let listed = sam(
@@ -214,16 +222,20 @@ impl Stack {
     }
 }
 
+/// The fields of each secret.
 fn secret_of(settings: &FakeSettings) -> Value {
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, ADMIN_KEY.as_bytes());
     let digest: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
     json!({
-        "github_token": settings.tokens[0].0,
-        "webhook_secret": settings.webhook_secret,
-        "jenkins_token": settings.jenkins_token,
-        "jenkins_webhook_secret": settings.jenkins_secret,
-        "bot_secret": settings.bot_secret,
-        "admin_keys": format!("ops:admin:{digest}"),
+        SECRET: {"github_token": settings.tokens[0].0, "jenkins_token": settings.jenkins_token},
+        WEBHOOK_SECRET: {
+            "webhook_secret": settings.webhook_secret,
+            "jenkins_webhook_secret": settings.jenkins_secret,
+            "policy_bot_secret": settings.bot_secret(FakeBot::Policy),
+            "approver_bot_secret": settings.bot_secret(FakeBot::Approver),
+            "automerge_bot_secret": settings.bot_secret(FakeBot::Automerge),
+        },
+        ADMIN_SECRET: {"admin_keys": format!("ops:admin:{digest}")},
     })
 }
 

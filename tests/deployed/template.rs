@@ -231,6 +231,50 @@ fn roles_grant_no_wildcard_and_no_forbidden_action() {
 }
 
 #[test]
+fn no_role_may_change_or_delete_an_event() {
+    let mut appended = 0;
+    for (role, _) in resources("AWS::IAM::Role") {
+        for (action, statements) in grants(role) {
+            let on_events = statements.iter().filter(|one| one["Resource"].to_string().contains("EventsTable")).count();
+            let permitted = ["dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:PutItem", "dynamodb:Query"];
+            assert!(on_events == 0 || permitted.contains(&action.as_str()), "{role}: {action} on the events table");
+            appended += usize::from(on_events > 0 && action == "dynamodb:PutItem");
+        }
+    }
+    assert_eq!(appended, 4, "each function appends to the log");
+}
+
+/// The names of the secrets that a role may read.
+fn readable_secrets(role: &str) -> Vec<String> {
+    let grants = grants(role);
+    let statements = grants["secretsmanager:GetSecretValue"].iter();
+    let resources: String = statements.map(|one| one["Resource"].to_string()).collect();
+    let names = resources.split(":secret:${").skip(1);
+    let mut names: Vec<String> = names.map(|rest| rest.split('}').next().unwrap().to_owned()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn each_role_reads_only_its_own_secrets() {
+    assert_eq!(readable_secrets("WebhookRole"), ["WebhookSecretName"]);
+    assert_eq!(readable_secrets("CarBridgeRole"), ["SecretName"]);
+    assert_eq!(readable_secrets("ReconcilerRole"), ["SecretName"]);
+    assert_eq!(readable_secrets("AdminRole"), ["AdminSecretName", "SecretName"]);
+    // By default they are three secrets, and no name is a pattern that matches another.
+    let default = |name: &str| template()["Parameters"][name]["Default"].as_str().unwrap();
+    let names = ["SecretName", "WebhookSecretName", "AdminSecretName"].map(default);
+    assert_eq!(names, ["suture", "suture/webhook", "suture/admin"]);
+    for role in ["WebhookFunction", "CarBridgeFunction", "ReconcilerFunction", "AdminFunction"] {
+        let readable = readable_secrets(&role.replace("Function", "Role"));
+        let variables = property(role, "Environment")["Variables"].to_string();
+        for name in variables.split("secret:${").skip(1).map(|rest| rest.split('}').next().unwrap()) {
+            assert!(readable.iter().any(|one| one == name), "{role} uses {name}, which its role may not read");
+        }
+    }
+}
+
+#[test]
 fn admin_and_reconciler_may_query_the_by_day_index() {
     // The admin API shows the daily counts, and the reconciler writes them into the status issue.
     for role in ["AdminRole", "ReconcilerRole"] {

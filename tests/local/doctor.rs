@@ -149,12 +149,13 @@ async fn bots_that_nobody_can_ask_are_named() {
     let with_bus = |bus: Option<&str>| {
         let mut command = doctor_command(&serving, &settings);
         command.arg("--config").arg(&config).envs(bus.map(|bus| ("SUTURE_EVENT_BUS", bus)));
+        command.env("SUTURE_RETRIGGER_SECRET", "s");
         run_to_end(command)
     };
     let (code, output) = with_bus(None).await;
     assert_eq!(code, Some(0), "{output}");
     assert!(line(&output, "by adding the label `recheck`").starts_with("ok    policy-bot"), "{output}");
-    assert!(line(&output, "POST to https://approver.example/").starts_with("ok    approver-bot"), "{output}");
+    assert!(line(&output, "signed POST to https://approver.example/").starts_with("ok    approver-bot"), "{output}");
     assert!(line(&output, "retrigger.automerge_bot").starts_with("warn  automerge-bot"), "{output}");
     assert!(line(&output, "retrigger.sod_validator").starts_with("warn  sod-validator"), "{output}");
     assert!(line(&output, "retrigger.codegenie").starts_with("warn  codegenie"), "{output}");

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use testbed::{FaultStore, RecordingPublisher};
 use webhook::github::BotIdentity;
 use webhook::signature::{SenderSecrets, sign};
-use webhook::{WebhookHandler, WebhookSecrets};
+use webhook::{ReportingBot, WebhookHandler, WebhookSecrets};
 
 pub(crate) const SECRET: &str = "a secret";
 pub(crate) const JENKINS: &str = "continuous-integration/jenkins/pr-merge";
@@ -71,13 +71,18 @@ pub(crate) struct Harness {
 impl Harness {
     pub(crate) fn new(config: &str) -> Self {
         let secrets = |text| Some(SenderSecrets::parse(text).unwrap());
-        Self::with_secrets(config, secrets("j"), secrets("b-new,b-old"))
+        let bot = |bot: ReportingBot| (bot, SenderSecrets::parse(&format!("{bot}-new,{bot}-old")).unwrap());
+        Self::with_secrets(config, secrets("j"), ReportingBot::ALL.map(bot).into())
     }
 
-    /// `None`: no secret is configured for this sender.
-    pub(crate) fn with_secrets(config: &str, jenkins: Option<SenderSecrets>, bot: Option<SenderSecrets>) -> Self {
+    /// With these secrets of Jenkins and the bots.
+    pub(crate) fn with_secrets(
+        config: &str,
+        jenkins: Option<SenderSecrets>,
+        bots: BTreeMap<ReportingBot, SenderSecrets>,
+    ) -> Self {
         let policies = policies(config);
-        let senders = WebhookSecrets { github: SenderSecrets::parse(SECRET).unwrap(), jenkins, bot };
+        let senders = WebhookSecrets { github: SenderSecrets::parse(SECRET).unwrap(), jenkins, bots };
         let own = BotIdentity { app_id: Some(77), login: Some("suture[bot]".to_owned()) };
         let lines = Lines::default();
         let log = MetricLog::writing_to(lines.clone());

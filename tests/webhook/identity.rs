@@ -1,10 +1,12 @@
 //! Whose a pull request and a report are: strangers' forks are not managed, and only the configured bots are believed.
 
 use domain::state::State;
+use http::Method;
 use platform::store::Store;
 use serde_json::json;
+use webhook::signature::sign;
 
-use crate::harness::{CONFIG, Delivery, Harness, JENKINS, POLICY, approval, closed, pull, run, status};
+use crate::harness::{CONFIG, Delivery, Harness, JENKINS, POLICY, approval, at, closed, pull, run, status};
 
 /// A stranger's pull request: from a fork, with CodeGenie's branch, label and vulnerability id.
 fn from_fork(delivery: Delivery) -> Delivery {
@@ -70,4 +72,37 @@ async fn policy_bot_may_be_known_by_its_app_id() {
     let own = run('a', POLICY, Some("success"), &[42], 3).with("/check_run/app", json!({"id": 4711, "slug": "x"}));
     harness.expect(&own, "applied").await;
     assert_eq!(harness.record(42).await.state, State::PolicyPassed);
+}
+
+#[tokio::test]
+async fn secret_of_one_bot_does_not_authenticate_another() {
+    let harness = Harness::new(CONFIG);
+    harness.expect(&pull(42, "opened", 'a', 0), "applied").await;
+    let report = |bot: &str, result: &str| {
+        json!({"id": "r-1", "bot": bot, "repo": "acme/shop", "pr_number": 42, "head_sha": "a".repeat(40), "result": result,
+               "reason": "", "occurred_at": at(1)})
+        .to_string()
+    };
+    let results = [("policy-bot", "passed"), ("approver-bot", "approved"), ("automerge-bot", "attempted")];
+    for (bot, result) in results {
+        let body = report(bot, result);
+        for (other, _) in results.into_iter().filter(|(other, _)| *other != bot) {
+            let (secret, signature) = (format!("{other}-new"), sign(&format!("{other}-new"), body.as_bytes()));
+            let bearer = format!("Bearer {secret}");
+            for header in [("authorization", bearer.as_str()), ("x-hub-signature-256", signature.as_str())] {
+                let response = harness.request(Method::POST, "/webhook/bot", &[header], body.as_bytes()).await;
+                assert_eq!(response.code, 401, "{other} reports for {bot}: {response:?}");
+            }
+        }
+        // Another bot's name in a second field does not help either.
+        let twice = body.replacen('{', r#"{"bot":"policy-bot","#, 1);
+        let bearer = "Bearer policy-bot-new";
+        let response =
+            harness.request(Method::POST, "/webhook/bot", &[("authorization", bearer)], twice.as_bytes()).await;
+        assert_eq!(response.code, 401, "{response:?}");
+        let own = sign(&format!("{bot}-old"), body.as_bytes());
+        let response =
+            harness.request(Method::POST, "/webhook/bot", &[("x-hub-signature-256", &own)], body.as_bytes()).await;
+        assert_eq!((response.code, response.outcome.as_str()), (200, "applied"), "{bot}: {response:?}");
+    }
 }

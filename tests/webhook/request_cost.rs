@@ -111,7 +111,7 @@ async fn merge_fails_on_dequeue_or_bot_report() {
     let report: Value = json!({"id": "r1", "bot": "automerge-bot", "repo": "acme/shop", "pr_number": 42, "head_sha": "a".repeat(40),
         "result": "failed", "reason": "the base branch was modified", "occurred_at": crate::harness::at(9)});
     let body = report.to_string();
-    let signature = sign("b-new", body.as_bytes());
+    let signature = sign("automerge-bot-new", body.as_bytes());
     harness.request(Method::POST, "/webhook/bot", &[("x-hub-signature-256", &signature)], body.as_bytes()).await;
     assert!(merge_failure_text(&harness).await.contains("the base branch was modified"));
 }

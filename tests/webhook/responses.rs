@@ -1,5 +1,7 @@
 //! Authentication, rejected requests and the log line of each request.
 
+use std::collections::BTreeMap;
+
 use http::Method;
 use serde_json::json;
 use webhook::signature::sign;
@@ -58,9 +60,31 @@ async fn rejected_request_returns_a_code_and_logs_at_most_300_bytes() {
         (post.clone(), PATH, vec![good, event, ("x-github-delivery", "a#b")], body, 400, "WEBHOOK_MALFORMED"),
         (post.clone(), PATH, vec![good, event, ("x-github-delivery", &long_id)], body, 400, "WEBHOOK_MALFORMED"),
         (post.clone(), PATH, vec![good, ("x-github-event", "pull_request"), delivery], body, 400, "WEBHOOK_MALFORMED"),
-        (post.clone(), "/webhook/jenkins", vec![("authorization", "Bearer b-new")], body, 401, "TOKEN_INVALID"),
+        (
+            post.clone(),
+            "/webhook/jenkins",
+            vec![("authorization", "Bearer policy-bot-new")],
+            body,
+            401,
+            "TOKEN_INVALID",
+        ),
         (post.clone(), "/webhook/jenkins", vec![], body, 401, "SIGNATURE_INVALID"),
-        (post.clone(), "/webhook/bot", vec![("authorization", "Bearer b-new")], body, 400, "WEBHOOK_MALFORMED"),
+        (
+            post.clone(),
+            "/webhook/bot",
+            vec![("authorization", "Bearer policy-bot-new")],
+            body,
+            401,
+            "SIGNATURE_INVALID",
+        ),
+        (
+            post.clone(),
+            "/webhook/bot",
+            vec![("authorization", "Bearer policy-bot-new")],
+            br#"{"bot":"policy-bot"}"#,
+            400,
+            "WEBHOOK_MALFORMED",
+        ),
     ];
     for (method, path, headers, body, code, outcome) in cases {
         let response = harness.request(method, path, &headers, body).await;
@@ -120,7 +144,7 @@ async fn delivery_returns_503_when_the_store_is_down() {
 
 #[tokio::test]
 async fn sender_without_a_configured_secret_gets_404() {
-    let harness = Harness::with_secrets(CONFIG, None, None);
+    let harness = Harness::with_secrets(CONFIG, None, BTreeMap::new());
     let signature = sign(SECRET, b"{}");
     let headers = [("x-hub-signature-256", signature.as_str()), ("authorization", "Bearer ")];
     for path in ["/webhook/jenkins", "/webhook/bot"] {
@@ -132,13 +156,14 @@ async fn sender_without_a_configured_secret_gets_404() {
 #[tokio::test]
 async fn wrong_bearer_token_is_not_called_a_signature() {
     let harness = Harness::new(CONFIG);
+    let body = br#"{"bot":"approver-bot"}"#;
     for path in ["/webhook/jenkins", "/webhook/bot"] {
         for (value, why) in [("Bearer wrong", "the bearer token is neither"), ("Basic x", "is not `Bearer`")] {
-            let response = harness.request(Method::POST, path, &[("authorization", value)], b"{}").await;
+            let response = harness.request(Method::POST, path, &[("authorization", value)], body).await;
             assert_eq!((response.code, response.outcome.as_str()), (401, "TOKEN_INVALID"), "{path}");
             assert!(response.reason.contains(why) && !response.reason.contains("signature"), "{}", response.reason);
         }
-        let response = harness.request(Method::POST, path, &[], b"{}").await;
+        let response = harness.request(Method::POST, path, &[], body).await;
         assert!(response.reason.contains("neither a signature nor a bearer token"), "{}", response.reason);
     }
 }
@@ -182,8 +207,8 @@ async fn jenkins_and_bots_use_their_own_secrets() {
     .enumerate()
     {
         let body = report(&format!("r{n}"), bot, result, 6 + i64::try_from(n).unwrap());
-        let secret = if n % 2 == 0 { "Bearer b-new" } else { "Bearer b-old" };
-        let headers = [("authorization", secret)];
+        let secret = format!("Bearer {bot}-{}", if n % 2 == 0 { "new" } else { "old" });
+        let headers = [("authorization", secret.as_str())];
         // There is no transition out of MERGING for a failed merge: the event is recorded as an anomaly.
         let outcome = if result == "failed" { "anomaly" } else { "applied" };
         assert_eq!(

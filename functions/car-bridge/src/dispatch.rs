@@ -26,7 +26,9 @@ use platform::store::lease;
 use platform::store::lease::LeaseResult;
 use platform::store::not_before;
 use platform::store::{Store, StoreError};
-use platform::transport::{ApiError, Transport};
+use platform::transport::ApiError;
+
+use crate::bot_http::BotHttp;
 
 /// Length of a worker's lease. Longer than an invocation can run (two minutes), even if the clocks of this worker and the next one are
 /// four minutes apart.
@@ -84,7 +86,7 @@ pub struct ExternalClients {
     /// Set if Jenkins is configured.
     pub jenkins: Option<Jenkins>,
     /// For bots that are retriggered by HTTP.
-    pub http: Transport,
+    pub http: BotHttp,
     pub clock: Arc<dyn Clock>,
 }
 

@@ -4,6 +4,7 @@
 
 mod admission;
 mod batch;
+mod bot_http;
 mod dispatch;
 mod remedy;
 mod run_executor;
@@ -11,4 +12,5 @@ mod task;
 mod user_command;
 
 pub use batch::{handle, handle_one, rank};
+pub use bot_http::{BotHttp, RETRIGGER_SECRET};
 pub use dispatch::{CarBridge, ExternalClients, MessageOutcome, RetryableError};

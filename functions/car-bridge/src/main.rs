@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use aws_lambda_events::event::sqs::SqsEvent;
-use car_bridge::{CarBridge, ExternalClients};
+use car_bridge::{BotHttp, CarBridge, ExternalClients, RETRIGGER_SECRET};
+use domain::policy::Policies;
 use jiff::Timestamp;
 use lambda_runtime::{Error, LambdaEvent, run, service_fn, tracing};
 use platform::clients::Clients;
 use platform::clock::SystemClock;
 use platform::engine::Engine;
+use platform::env::Environment;
 use platform::publish::Publisher;
-use platform::secrets::SecretEnv;
+use platform::secrets::{SecretEnv, SecretRefresher};
 use platform::store::Store;
 use platform::transport::Transport;
 use platform::{aws, env};
@@ -20,12 +22,19 @@ async fn main() -> Result<(), Error> {
     tracing::init_default_subscriber();
     let secret_env = aws::environment().await?;
     let clients = Clients::connect(&secret_env)?;
-    let bridge = build(&secret_env, &clients).await?;
+    let policies = env::policies(&*secret_env)?;
+    let https = Transport::https().map_err(|error| anyhow::anyhow!("cannot build HTTPS client: {error}"))?;
+    let http = BotHttp::from_environment(https, &*secret_env, &policies)?;
+    let retrigger_secret = SecretRefresher::new(&secret_env, Timestamp::now, |env| env.get(RETRIGGER_SECRET));
+    let bridge = build(&secret_env, &clients, policies, http.clone()).await?;
     let log = env::log(&*secret_env);
-    let (bridge, clients, log) = (&bridge, &clients, &log);
+    let (bridge, clients, http, retrigger_secret, log) = (&bridge, &clients, &http, &retrigger_secret, &log);
     run(service_fn(move |event: LambdaEvent<SqsEvent>| async move {
         let deadline = i64::try_from(event.context.deadline).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
         clients.refresh_if_stale(Timestamp::now()).await;
+        if let Some(secret) = retrigger_secret.refresh_if_stale(Timestamp::now()).await {
+            http.use_secret(secret);
+        }
         let deadline = deadline.unwrap_or(Timestamp::MAX);
         Ok::<_, Error>(car_bridge::handle(bridge, event.payload, log, Timestamp::now, deadline).await)
     }))
@@ -35,13 +44,14 @@ async fn main() -> Result<(), Error> {
 async fn build(
     secret_env: &SecretEnv,
     clients: &Clients,
+    policies: Policies,
+    http: BotHttp,
 ) -> anyhow::Result<CarBridge<impl Store + use<>, impl Publisher + use<>>> {
-    let policies = env::policies(secret_env)?;
     let (store, publisher) = aws::backends(secret_env).await?;
     let world = ExternalClients {
         github: clients.github.clone(),
         jenkins: clients.jenkins.clone(),
-        http: Transport::https().map_err(|error| anyhow::anyhow!("cannot build HTTPS client: {error}"))?,
+        http,
         clock: Arc::new(SystemClock),
     };
     Ok(CarBridge::new(Engine::new(store, publisher, policies), world))

@@ -15,6 +15,15 @@ use crate::github::{ParseOutcome, ParseRejection, ParsedWebhook, PrSelector, is_
 use platform::github::mapping;
 use platform::hash::stable_id;
 
+domain::named! {
+    /// A bot that may report directly, by its name in `bot`.
+    pub enum ReportingBot {
+        Policy = "policy-bot",
+        Approver = "approver-bot",
+        Automerge = "automerge-bot",
+    }
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
 struct BotReport<'a> {
@@ -28,19 +37,26 @@ struct BotReport<'a> {
     occurred_at: Lenient<Timestamp>,
 }
 
-pub(crate) fn read(body: &[u8], policies: &Policies) -> ParseOutcome {
-    parse_outcome(parse(body).and_then(|report| translate(&report, policies)))
+/// The bot that an unverified report names: its secret must verify the report.
+pub(crate) fn named_bot(body: &[u8]) -> Option<ReportingBot> {
+    let report: BotReport<'_> = parse(body).ok()?;
+    ReportingBot::ALL.into_iter().find(|bot| bot.name() == report.bot.text())
 }
 
-fn translate(report: &BotReport<'_>, policies: &Policies) -> Result<ParsedWebhook, ParseRejection> {
+/// Parses a report of this bot.
+pub(crate) fn read(body: &[u8], bot: ReportingBot, policies: &Policies) -> ParseOutcome {
+    parse_outcome(parse(body).and_then(|report| translate(&report, bot, policies)))
+}
+
+fn translate(report: &BotReport<'_>, bot: ReportingBot, policies: &Policies) -> Result<ParsedWebhook, ParseRejection> {
     let repo: RepoName = report.repo.text().parse().map_err(|_| ParseRejection::missing("repo"))?;
     let head = report.head_sha.sha().ok_or_else(|| ParseRejection::missing("head_sha"))?;
     let at = report.occurred_at.0.map(whole_seconds).ok_or_else(|| ParseRejection::missing("occurred_at"))?;
     let policy = policies.for_repo(&repo);
     let result = report.result.text().to_ascii_lowercase();
     let reason = report.reason.text();
-    let (actor, kind) = match report.bot.text() {
-        "policy-bot" => {
+    let (actor, kind) = match bot {
+        ReportingBot::Policy => {
             let verdict = match result.as_str() {
                 "started" | "evaluating" | "pending" => CheckVerdict::Running,
                 "passed" | "success" => CheckVerdict::Passed,
@@ -50,7 +66,7 @@ fn translate(report: &BotReport<'_>, policies: &Policies) -> Result<ParsedWebhoo
             let report = mapping::policy_report(policy, verdict, &result, at, reason);
             (Actor::PolicyBot, FactKind::Policy { head: head.clone(), report })
         }
-        "approver-bot" => {
+        ReportingBot::Approver => {
             let granted = match result.as_str() {
                 "approved" | "granted" | "passed" => true,
                 "dismissed" | "rejected" | "failed" => false,
@@ -59,7 +75,7 @@ fn translate(report: &BotReport<'_>, policies: &Policies) -> Result<ParsedWebhoo
             let approval = ApprovalReport { by: approver(policy), granted, at };
             (Actor::ApproverBot, FactKind::Approval { head: head.clone(), approval })
         }
-        "automerge-bot" => {
+        ReportingBot::Automerge => {
             let failed = match result.as_str() {
                 "started" | "attempted" | "merging" => false,
                 "failed" | "failure" => true,
@@ -71,21 +87,14 @@ fn translate(report: &BotReport<'_>, policies: &Policies) -> Result<ParsedWebhoo
             let report = MergeReport { failed, at, text: reason.to_owned(), renewal: RenewalMark::None };
             (Actor::AutomergeBot, FactKind::Merge { head: head.clone(), report })
         }
-        other => {
-            let known = "expected policy-bot, approver-bot or automerge-bot";
-            return Err(ParseRejection::Ignored(format!(
-                "unknown bot `{}`: {known}",
-                domain::event::truncate(other, 50)
-            )));
-        }
     };
     let selector = report.pr_number.0.map_or(PrSelector::Head(head), |number| PrSelector::Numbers(vec![number]));
-    Ok(parsed_webhook(repo, selector, id(report), at, actor, kind))
+    Ok(parsed_webhook(repo, selector, id(report, bot), at, actor, kind))
 }
 
 /// The report's own id; without one, a hash of its content.
-fn id(report: &BotReport<'_>) -> String {
-    let (bot, id) = (report.bot.text(), report.id.text());
+fn id(report: &BotReport<'_>, bot: ReportingBot) -> String {
+    let (bot, id) = (bot.name(), report.id.text());
     if is_delivery_id(id) {
         return format!("{bot}:{id}");
     }
@@ -122,7 +131,8 @@ mod tests {
     }
 
     fn read_value(value: &Value) -> ParseOutcome {
-        read(value.to_string().as_bytes(), &Policies::default())
+        let body = value.to_string();
+        read(body.as_bytes(), named_bot(body.as_bytes()).unwrap(), &Policies::default())
     }
 
     fn kind_of(bot: &str, result: &str) -> FactKind {
@@ -158,9 +168,9 @@ mod tests {
         assert!(
             matches!(read_value(&report("automerge-bot", "merged")), ParseOutcome::Ignored(why) if why.contains("GitHub"))
         );
-        assert!(
-            matches!(read_value(&report("sleepy-bot", "passed")), ParseOutcome::Ignored(why) if why.contains("sleepy-bot"))
-        );
+        for unnamed in [&report("sleepy-bot", "passed"), &json!({"bot": null}), &json!({}), &json!([])] {
+            assert_eq!(named_bot(unnamed.to_string().as_bytes()), None, "{unnamed}");
+        }
         for bot in ["policy-bot", "approver-bot", "automerge-bot"] {
             assert!(
                 matches!(read_value(&report(bot, "odd")), ParseOutcome::Malformed(why) if why.contains("`odd`")),
@@ -198,6 +208,6 @@ mod tests {
             report[field] = Value::Null;
             assert!(matches!(read_value(&report), ParseOutcome::Malformed(why) if why.contains(field)), "{field}");
         }
-        assert!(matches!(read(b"<xml/>", &Policies::default()), ParseOutcome::Malformed(_)));
+        assert!(matches!(read(b"<xml/>", ReportingBot::Policy, &Policies::default()), ParseOutcome::Malformed(_)));
     }
 }

@@ -1,8 +1,11 @@
 //! Settings of the webhook function: the senders' secrets, and Suture's own identity on GitHub.
 
+use std::collections::BTreeMap;
+
 use platform::clients;
 use platform::env::{ConfigError, Environment};
 
+use crate::bot::ReportingBot;
 use crate::github::BotIdentity;
 use crate::handler::WebhookSecrets;
 use crate::signature::SenderSecrets;
@@ -25,8 +28,30 @@ pub fn webhook_secrets(environment: &impl Environment) -> Result<WebhookSecrets,
     Ok(WebhookSecrets {
         github: secrets(environment, GITHUB)?.ok_or(ConfigError::Missing(GITHUB))?,
         jenkins: secrets(environment, "SUTURE_JENKINS_WEBHOOK_SECRET")?,
-        bot: secrets(environment, "SUTURE_BOT_SECRET")?,
+        bots: bot_secrets(environment)?,
     })
+}
+
+/// The secrets of the bots that report directly. Two bots must not share one: it would prove nothing.
+pub fn bot_secrets(environment: &impl Environment) -> Result<BTreeMap<ReportingBot, SenderSecrets>, ConfigError> {
+    let mut bots = BTreeMap::new();
+    let mut known: Vec<String> = Vec::new();
+    for bot in ReportingBot::ALL {
+        let name = match bot {
+            ReportingBot::Policy => "SUTURE_POLICY_BOT_SECRET",
+            ReportingBot::Approver => "SUTURE_APPROVER_BOT_SECRET",
+            ReportingBot::Automerge => "SUTURE_AUTOMERGE_BOT_SECRET",
+        };
+        let Some(parsed) = secrets(environment, name)? else { continue };
+        let text = environment.get(name).unwrap_or_default();
+        let own: Vec<String> = text.split(',').map(|secret| secret.trim().to_owned()).collect();
+        if own.iter().any(|secret| !secret.is_empty() && known.contains(secret)) {
+            return Err(ConfigError::invalid(name, "another bot has the same secret; give each bot its own"));
+        }
+        known.extend(own);
+        bots.insert(bot, parsed);
+    }
+    Ok(bots)
 }
 
 pub fn bot_identity(environment: &impl Environment) -> Result<BotIdentity, ConfigError> {
@@ -36,8 +61,6 @@ pub fn bot_identity(environment: &impl Environment) -> Result<BotIdentity, Confi
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
 
     struct TestEnv(BTreeMap<&'static str, &'static str>);
@@ -59,6 +82,17 @@ mod tests {
         assert!(secrets(&set, "Z").unwrap().is_none());
         assert!(secrets(&set, "B").unwrap_err().to_string().contains("B is invalid"));
         assert!(secrets(&set, "C").unwrap_err().to_string().contains("Secrets Manager"));
+    }
+
+    #[test]
+    fn each_bot_has_its_own_secret() {
+        let two = set([("SUTURE_POLICY_BOT_SECRET", "p-new,p-old"), ("SUTURE_AUTOMERGE_BOT_SECRET", "m")]);
+        let bots: Vec<ReportingBot> = bot_secrets(&two).unwrap().into_keys().collect();
+        assert_eq!(bots, [ReportingBot::Policy, ReportingBot::Automerge]);
+        let shared = set([("SUTURE_POLICY_BOT_SECRET", "p-new,p-old"), ("SUTURE_APPROVER_BOT_SECRET", "a, p-old")]);
+        let error = bot_secrets(&shared).unwrap_err().to_string();
+        assert!(error.starts_with("SUTURE_APPROVER_BOT_SECRET is invalid: another bot has the same"), "{error}");
+        assert!(bot_secrets(&set([])).unwrap().is_empty());
     }
 
     #[test]

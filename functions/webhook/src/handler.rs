@@ -2,6 +2,7 @@
 //! `jenkins` and `bot`; `ingest` applies facts and queues commands; the `domain` crate decides what follows. The same code runs behind
 //! API Gateway and locally.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
@@ -18,6 +19,7 @@ use platform::secrets::SecretRefresher;
 use platform::store::Store;
 use platform::telemetry::MetricLog;
 
+use crate::bot::ReportingBot;
 use crate::response::{self, WebhookProblem};
 use crate::{bot, jenkins, log};
 
@@ -29,7 +31,8 @@ pub const MAX_BODY_BYTES: usize = 6 * 1024 * 1024;
 pub struct WebhookSecrets {
     pub github: SenderSecrets,
     pub jenkins: Option<SenderSecrets>,
-    pub bot: Option<SenderSecrets>,
+    /// One for each bot that reports directly: a bot's secret authenticates only its own reports.
+    pub bots: BTreeMap<ReportingBot, SenderSecrets>,
 }
 
 #[derive(Debug)]
@@ -157,13 +160,15 @@ impl<S: Store, O: Publisher> WebhookHandler<S, O> {
     ) -> Result<ParseOutcome, WebhookProblem> {
         // API Gateway may put the stage before the path.
         let (_, sender) = request.uri.path().rsplit_once("/webhook/").ok_or_else(WebhookProblem::not_found)?;
-        let secrets = match sender {
-            "github" => Some(&webhook_secrets.github),
-            "jenkins" => webhook_secrets.jenkins.as_ref(),
-            "bot" => webhook_secrets.bot.as_ref(),
-            _ => None,
+        let is_known = match sender {
+            "github" => true,
+            "jenkins" => webhook_secrets.jenkins.is_some(),
+            "bot" => !webhook_secrets.bots.is_empty(),
+            _ => false,
         };
-        let secrets = secrets.ok_or_else(WebhookProblem::not_found)?;
+        if !is_known {
+            return Err(WebhookProblem::not_found());
+        }
         if request.method != Method::POST {
             return Err(WebhookProblem::method_not_allowed());
         }
@@ -171,15 +176,20 @@ impl<S: Store, O: Publisher> WebhookHandler<S, O> {
             return Err(WebhookProblem::too_large(MAX_BODY_BYTES));
         }
         let headers = &request.headers;
-        if sender != "github" {
+        if let ("jenkins", Some(secrets)) = (sender, &webhook_secrets.jenkins) {
             verify(secrets, headers, body).map_err(WebhookProblem::unauthorized)?;
-            request_log.event = if sender == "bot" { "bot" } else { "jenkins" };
-            return Ok(match sender {
-                "bot" => bot::read(body, &self.policies),
-                _ => jenkins::read(body, &self.policies),
-            });
+            request_log.event = "jenkins";
+            return Ok(jenkins::read(body, &self.policies));
         }
-        secrets.check_signature(body, text(headers, "x-hub-signature-256")).map_err(WebhookProblem::unauthorized)?;
+        if sender == "bot" {
+            let bot = authenticated_bot(&webhook_secrets.bots, headers, body).map_err(WebhookProblem::unauthorized)?;
+            request_log.event = "bot";
+            return Ok(bot::read(body, bot, &self.policies));
+        }
+        webhook_secrets
+            .github
+            .check_signature(body, text(headers, "x-hub-signature-256"))
+            .map_err(WebhookProblem::unauthorized)?;
         let needed = |name: &'static str| {
             text(headers, name).ok_or_else(|| WebhookProblem::malformed(format!("header `{name}` is missing")))
         };
@@ -188,6 +198,17 @@ impl<S: Store, O: Publisher> WebhookHandler<S, O> {
         let delivery = GithubDelivery { event: request_log.event, id: request_log.delivery, body };
         Ok(parse_delivery(&delivery, &self.policies, &self.identity))
     }
+}
+
+/// The bot that the report names, if the request proves to be that bot's.
+fn authenticated_bot(
+    bots: &BTreeMap<ReportingBot, SenderSecrets>,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> Result<ReportingBot, SignatureError> {
+    let bot = bot::named_bot(body).ok_or(SignatureError::UnknownBot)?;
+    verify(bots.get(&bot).ok_or(SignatureError::UnknownBot)?, headers, body)?;
+    Ok(bot)
 }
 
 /// Jenkins and the bots sign as GitHub does, or send the secret as a bearer token if they cannot sign.

@@ -14,5 +14,6 @@ mod response;
 pub mod signature;
 mod throttle;
 
+pub use bot::ReportingBot;
 pub use handler::{MAX_BODY_BYTES, WebhookHandler, WebhookSecrets};
 pub use response::WebhookProblem;

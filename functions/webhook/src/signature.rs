@@ -5,6 +5,8 @@ use std::fmt;
 
 use aws_lc_rs::hmac;
 use platform::hash;
+/// The signature header that GitHub sends for a body, for tests and fakes.
+pub use platform::hash::sign;
 use thiserror::Error;
 
 /// The secrets of one sender, current one first.
@@ -24,6 +26,8 @@ pub enum SignatureError {
     Unreadable,
     #[error("the signature matches neither the current nor the previous secret")]
     Wrong,
+    #[error("`bot` is not the name of a bot with a configured secret (policy-bot, approver-bot, automerge-bot)")]
+    UnknownBot,
     #[error("the request has neither a signature nor a bearer token")]
     NoCredentials,
     #[error("the header `Authorization` is not `Bearer` and a token")]
@@ -36,7 +40,9 @@ impl SignatureError {
     /// The code of the response; programs may rely on it.
     pub fn code(self) -> &'static str {
         match self {
-            Self::Missing | Self::Unreadable | Self::Wrong | Self::NoCredentials => "SIGNATURE_INVALID",
+            Self::Missing | Self::Unreadable | Self::Wrong | Self::UnknownBot | Self::NoCredentials => {
+                "SIGNATURE_INVALID"
+            }
             Self::TokenUnreadable | Self::TokenWrong => "TOKEN_INVALID",
         }
     }
@@ -80,12 +86,6 @@ impl SenderSecrets {
     fn check_tag(&self, body: &[u8], tag: &[u8]) -> Result<(), SignatureError> {
         hash::matching(self.0.iter().map(|key| (hmac::sign(key, body), ())), tag).ok_or(SignatureError::Wrong)
     }
-}
-
-/// The signature header that GitHub sends for this body, for tests and fakes.
-pub fn sign(secret: &str, body: &[u8]) -> String {
-    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes()), body);
-    format!("sha256={}", hash::hex(tag.as_ref()))
 }
 
 #[cfg(test)]

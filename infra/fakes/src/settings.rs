@@ -197,8 +197,6 @@ pub struct FakeSettings {
     pub webhook_secret: String,
     /// The secret of Jenkins' notifier.
     pub jenkins_secret: String,
-    /// The secret of bots that report directly.
-    pub bot_secret: String,
     /// Whether Jenkins' notifier posts to `/webhook/jenkins`.
     pub jenkins_notifies: bool,
     /// Personal access tokens: token and login.
@@ -225,6 +223,13 @@ pub struct FakeSettings {
     pub token_secs: i64,
 }
 
+impl FakeSettings {
+    /// The secret with which a bot reports directly.
+    pub fn bot_secret(&self, bot: FakeBot) -> String {
+        format!("{} secret of this world", bot.login())
+    }
+}
+
 impl Default for FakeSettings {
     fn default() -> Self {
         let bus = BotTriggers { bus: true, labels: false, comments: false, reports: false };
@@ -246,7 +251,6 @@ impl Default for FakeSettings {
             jenkins_url: "https://jenkins.example".to_owned(),
             webhook_secret: "webhook secret of this world".to_owned(),
             jenkins_secret: "jenkins secret of this world".to_owned(),
-            bot_secret: "bot secret of this world".to_owned(),
             jenkins_notifies: false,
             tokens: vec![("world-token".to_owned(), "suture-operator".to_owned())],
             app_id: 4711,

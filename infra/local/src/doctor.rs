@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use car_bridge::RETRIGGER_SECRET;
 use domain::bus::RemedyTarget;
 use domain::id::RepoName;
 use domain::policy::{BotRetrigger, Mode, Policies, Policy, RebuildVia, RetriggerVia};
@@ -377,7 +378,13 @@ fn bots(findings: &mut DoctorReport, policies: &Policies, environment: &impl Env
                 }
                 (RetriggerVia::Label, ..) => findings.ok(target, format!("asked by adding the label `{with}`")),
                 (RetriggerVia::Comment, ..) => findings.ok(target, format!("asked by the comment `{with}`")),
-                (RetriggerVia::Http, ..) => findings.ok(target, format!("asked by a POST to {with}")),
+                (RetriggerVia::Http, ..) if environment.get(RETRIGGER_SECRET).is_none() => {
+                    let text = format!(
+                        "asked by a POST to {with}, but {RETRIGGER_SECRET} is not set: nothing is sent unsigned"
+                    );
+                    findings.fail(target, text);
+                }
+                (RetriggerVia::Http, ..) => findings.ok(target, format!("asked by a signed POST to {with}")),
             }
         }
     }
@@ -394,12 +401,20 @@ fn secrets(findings: &mut DoctorReport, environment: &impl Environment) {
         }
         Err(bad) => findings.fail("webhook secret", bad),
     }
-    for (name, sender) in [("SUTURE_JENKINS_WEBHOOK_SECRET", "Jenkins"), ("SUTURE_BOT_SECRET", "the bots")] {
-        match webhook::config::secrets(environment, name) {
-            Ok(Some(_)) => findings.ok("other secrets", format!("{name} is set: accepts webhooks from {sender}")),
-            Ok(None) => {}
-            Err(bad) => findings.fail("other secrets", bad),
+    match webhook::config::secrets(environment, "SUTURE_JENKINS_WEBHOOK_SECRET") {
+        Ok(Some(_)) => {
+            findings.ok("other secrets", "SUTURE_JENKINS_WEBHOOK_SECRET is set: accepts webhooks from Jenkins");
         }
+        Ok(None) => {}
+        Err(bad) => findings.fail("other secrets", bad),
+    }
+    match webhook::config::bot_secrets(environment) {
+        Ok(bots) => {
+            for bot in bots.keys() {
+                findings.ok("other secrets", format!("{bot} has a secret: accepts its reports"));
+            }
+        }
+        Err(bad) => findings.fail("other secrets", bad),
     }
 }
 

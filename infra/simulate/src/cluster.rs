@@ -99,7 +99,7 @@ impl FunctionBuilder {
         let clients = car_bridge::ExternalClients {
             github: self.github(boundary),
             jenkins: Some(self.jenkins(boundary)),
-            http: no_bots,
+            http: car_bridge::BotHttp::new(no_bots, None),
             clock: boundary.clock(),
         };
         CarBridge::new(self.engine(boundary), clients)

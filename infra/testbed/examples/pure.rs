@@ -37,7 +37,7 @@ async fn main() -> anyhow::Result<()> {
     let count: usize = count.parse()?;
     let secrets = SenderSecrets::parse(secret)?;
     let policies = Policies::parse(include_str!("../../../tests/bench/suture.toml"))?;
-    let senders = WebhookSecrets { github: secrets.clone(), jenkins: None, bot: None };
+    let senders = WebhookSecrets { github: secrets.clone(), jenkins: None, bots: std::collections::BTreeMap::new() };
     let log = MetricLog::writing_to(std::io::sink());
     let webhook =
         WebhookHandler::new(MemoryStore::new(), DiscardingPublisher, policies, BotIdentity::default(), senders, log);

@@ -1,5 +1,6 @@
 //! Credentials and clients for the fakes, for tests, the simulator and the demo.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der};
@@ -7,15 +8,15 @@ use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::rsa::{KeyPair, KeySize};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use fakes::FakeSettings;
+use fakes::{FakeBot, FakeSettings};
 use http::Uri;
 use platform::clock::Clock;
 use platform::github::{Credentials, GitHub};
 use platform::jenkins::{Jenkins, JenkinsLogin};
 use platform::transport::Transport;
-use webhook::WebhookSecrets;
 use webhook::github::BotIdentity;
 use webhook::signature::SenderSecrets;
+use webhook::{ReportingBot, WebhookSecrets};
 
 /// The secrets and addresses of the fakes.
 pub struct FakeAccess {
@@ -39,7 +40,11 @@ impl FakeAccess {
             senders: WebhookSecrets {
                 github: secrets(&settings.webhook_secret)?,
                 jenkins: Some(secrets(&settings.jenkins_secret)?),
-                bot: Some(secrets(&settings.bot_secret)?),
+                bots: BTreeMap::from([
+                    (ReportingBot::Policy, secrets(&settings.bot_secret(FakeBot::Policy))?),
+                    (ReportingBot::Approver, secrets(&settings.bot_secret(FakeBot::Approver))?),
+                    (ReportingBot::Automerge, secrets(&settings.bot_secret(FakeBot::Automerge))?),
+                ]),
             },
             own: BotIdentity { app_id: Some(settings.app_id), login: Some(format!("{}[bot]", settings.app_slug)) },
             credentials: app_credentials(settings.app_id)?,

@@ -38,6 +38,9 @@ use crate::{
 /// The time limit of a sweep.
 pub const SWEEP_TIMEOUT: SignedDuration = SignedDuration::from_mins(5);
 
+/// Signs the requests to bots that are retriggered by HTTP.
+const RETRIGGER_SECRET: &str = "retrigger secret of this world";
+
 type LosesWebhook = Box<dyn FnMut(usize, &WebhookDelivery) -> bool>;
 type BeforeQuery = Box<dyn FnMut(&mut Fakes) + Send>;
 
@@ -150,7 +153,7 @@ impl Testbed {
         let clients = car_bridge::ExternalClients {
             github: github.clone(),
             jenkins: Some(jenkins.clone()),
-            http: transport.github(&fakes),
+            http: car_bridge::BotHttp::new(transport.github(&fakes), Some(RETRIGGER_SECRET.to_owned())),
             clock: Arc::new(clock.clone()),
         };
         let health = Arc::default();
@@ -196,7 +199,7 @@ impl Testbed {
         let clients = car_bridge::ExternalClients {
             github: self.github.clone(),
             jenkins: Some(self.jenkins.clone()),
-            http: self.transport.github(&self.fakes),
+            http: car_bridge::BotHttp::new(self.transport.github(&self.fakes), Some(RETRIGGER_SECRET.to_owned())),
             clock: Arc::new(self.clock.clone()),
         };
         let engine = Engine::new(self.store.clone(), self.publisher.clone(), self.policies.clone());

@@ -3,7 +3,7 @@
 
 use std::{fmt, fs};
 
-use domain::policy::{GithubUrl, Policies, PolicyError};
+use domain::policy::{GithubUrl, Policies, PolicyError, is_secure_url};
 use http::Uri;
 use thiserror::Error;
 
@@ -96,6 +96,11 @@ pub fn url(name: &'static str, text: &str) -> Result<Uri, ConfigError> {
     if url.scheme().is_none() || url.authority().is_none() {
         return Err(ConfigError::invalid(name, format!("`{text}` is not a URL like https://example.org")));
     }
+    if !is_secure_url(text.trim()) {
+        let why =
+            "others could read and change what is sent; use https:// (http:// only for a server on the same machine)";
+        return Err(ConfigError::invalid(name, format!("`{text}` is not encrypted: {why}")));
+    }
     Ok(url)
 }
 
@@ -122,6 +127,20 @@ pub(crate) mod tests {
     fn links_follow_the_address_of_the_api() {
         let set = BTreeMap::from([("SUTURE_GITHUB_API_URL", "https://ghe.example.org/api/v3")]);
         assert_eq!(policies(&set).unwrap().base().github_url.0, "https://ghe.example.org");
+    }
+
+    #[test]
+    fn plain_http_is_refused_outside_this_machine() {
+        let name = "SUTURE_JENKINS_URL";
+        let error = url(name, "http://jenkins.example").unwrap_err().to_string();
+        assert!(
+            error.starts_with("SUTURE_JENKINS_URL is invalid: `http://jenkins.example` is not encrypted"),
+            "{error}"
+        );
+        for secure in ["https://jenkins.example/ci/", "http://127.0.0.1:8080", " http://localhost:1 "] {
+            assert!(url(name, secure).is_ok(), "{secure}");
+        }
+        assert!(url(name, "jenkins.example").unwrap_err().to_string().contains("is not a URL"));
     }
 
     #[test]

@@ -1,7 +1,8 @@
-//! SHA-256 hashes in hexadecimal, used as stable ids, and the comparison of secrets in constant time.
+//! SHA-256 hashes in hexadecimal, used as stable ids, signatures, and the comparison of secrets in constant time.
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{SHA256, digest};
+use aws_lc_rs::hmac;
 
 /// A stable id for content without an id of its own.
 pub fn stable_id(parts: &[&str]) -> String {
@@ -37,6 +38,12 @@ pub fn unhex(text: &str) -> Option<[u8; 32]> {
         *byte = digit(0)? << 4 | digit(1)?;
     }
     Some(bytes)
+}
+
+/// The signature of a body in the form of GitHub's `X-Hub-Signature-256`: `sha256=` and the HMAC-SHA256.
+pub fn sign(secret: &str, body: &[u8]) -> String {
+    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes()), body);
+    format!("sha256={}", hex(tag.as_ref()))
 }
 
 /// Which of these hashes is the shown one. Each is compared in constant time, and all of them are, so that it does not show which

@@ -16,15 +16,18 @@ use tracing::{info, warn};
 use crate::env::Environment;
 
 /// The variables that may refer to a secret.
-pub const VARIABLES: [&str; 9] = [
+pub const VARIABLES: [&str; 12] = [
     "SUTURE_ADMIN_KEYS",
-    "SUTURE_BOT_SECRET",
+    "SUTURE_APPROVER_BOT_SECRET",
+    "SUTURE_AUTOMERGE_BOT_SECRET",
     "SUTURE_GITHUB_APP_ID",
     "SUTURE_GITHUB_PRIVATE_KEY",
     "SUTURE_GITHUB_TOKEN",
     "SUTURE_JENKINS_TOKEN",
     "SUTURE_JENKINS_USER",
     "SUTURE_JENKINS_WEBHOOK_SECRET",
+    "SUTURE_POLICY_BOT_SECRET",
+    "SUTURE_RETRIGGER_SECRET",
     "SUTURE_WEBHOOK_SECRET",
 ];
 const PREFIX: &str = "secret:";
@@ -287,16 +290,16 @@ mod tests {
 
     #[test]
     fn reference_names_a_secret_and_a_field() {
-        let of = |text| SecretReference::of("SUTURE_BOT_SECRET", text);
-        let reference = of("secret:suture/prod#bot_secret").unwrap().unwrap();
-        assert_eq!((reference.secret.as_str(), reference.field.as_str()), ("suture/prod", "bot_secret"));
+        let of = |text| SecretReference::of("SUTURE_POLICY_BOT_SECRET", text);
+        let reference = of("secret:suture/prod#policy_bot_secret").unwrap().unwrap();
+        assert_eq!((reference.secret.as_str(), reference.field.as_str()), ("suture/prod", "policy_bot_secret"));
         // A secret's name may contain `#`; the field follows the last one.
         assert_eq!(of(" secret:a#b#c ").unwrap().unwrap().secret, "a#b");
         assert!(of("plain").is_none());
         for bad in ["secret:", "secret:suture", "secret:#field", "secret:suture#"] {
             assert_eq!(
                 of(bad).unwrap().unwrap_err(),
-                SecretError::Reference { variable: "SUTURE_BOT_SECRET" },
+                SecretError::Reference { variable: "SUTURE_POLICY_BOT_SECRET" },
                 "{bad}"
             );
         }

@@ -13,10 +13,11 @@ use domain::run::{Run, RunKind, StepStatus};
 use domain::state::Strategy;
 use domain::text;
 use domain::time::saturating_after;
-use http::{Method, Request, StatusCode, header};
+use http::StatusCode;
 use jiff::{SignedDuration, Timestamp};
 use tracing::info;
 
+use crate::bot_http::PostError;
 use crate::dispatch::{CarBridge, RetryableError};
 use crate::run_executor::{RunContext, step};
 use platform::github::BranchUpdate;
@@ -217,20 +218,18 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         self.or_finish(github.add_labels(&pr, &[label]).await).await.map(drop)
     }
 
-    /// Posts a request to the URL of a bot.
+    /// Posts a signed request to the URL of a bot.
     pub(crate) async fn post_json(
         &self,
         target: RemedyTarget,
         address: &str,
         detail: Vec<u8>,
     ) -> Result<(), RemedyError> {
-        let request =
-            Request::builder().method(Method::POST).uri(address).header(header::CONTENT_TYPE, "application/json");
-        let request = match request.body(detail.into()) {
-            Ok(request) => request,
-            Err(error) => return Err(RemedyError::Fail(format!("{address}: {error}"), AttemptFailure::Invalid)),
+        let status = match self.clients.http.post(address, detail, self.now()).await {
+            Ok(response) => response.status(),
+            Err(PostError::Invalid(why)) => return Err(RemedyError::Fail(why, AttemptFailure::Invalid)),
+            Err(PostError::Api(error)) => return Err(self.error_to_stop(error).await),
         };
-        let status = self.or_stop(self.clients.http.send(request, CALL_TIMEOUT).await).await?.status();
         if status.is_success() {
             return Ok(());
         }
@@ -381,9 +380,6 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
 fn step_marker(ctx: &RunContext<'_>, step: &str) -> String {
     format!("suture:{}#{step}", ctx.run.id)
 }
-
-/// The timeout of an HTTP retrigger.
-const CALL_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 
 fn detail(ctx: &RunContext<'_>, step: &str) -> BusDetail {
     BusDetail {

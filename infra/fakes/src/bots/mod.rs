@@ -269,6 +269,6 @@ impl Fakes {
             "id": self.id_rng.guid(), "bot": bot.login().trim_end_matches("[bot]"), "repo": self.github.repo(pull.repo).settings.name,
             "pr_number": pull.number, "head_sha": pull.head(), "result": result, "reason": reason, "occurred_at": stamp(self.now()),
         });
-        self.send_direct(WebhookTarget::Bot, "bot", Some(ix), &payload);
+        self.send_direct(WebhookTarget::Bot(bot), "bot", Some(ix), &payload);
     }
 }

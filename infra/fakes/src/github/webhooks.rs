@@ -11,6 +11,7 @@ use crate::bots::codegenie::LOGIN;
 use crate::clock::{TimedEvent, later, stamp};
 use crate::fakes::{FakePrId, Fakes};
 use crate::faults::Fault;
+use crate::settings::FakeBot;
 
 /// The endpoint that receives a webhook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,8 +20,8 @@ pub enum WebhookTarget {
     GitHub,
     /// `POST /webhook/jenkins`.
     Jenkins,
-    /// `POST /webhook/bot`.
-    Bot,
+    /// `POST /webhook/bot`, as this bot.
+    Bot(FakeBot),
 }
 
 impl WebhookTarget {
@@ -28,7 +29,7 @@ impl WebhookTarget {
         match self {
             Self::GitHub => "/webhook/github",
             Self::Jenkins => "/webhook/jenkins",
-            Self::Bot => "/webhook/bot",
+            Self::Bot(_) => "/webhook/bot",
         }
     }
 }
@@ -199,9 +200,12 @@ impl Fakes {
             ]),
             // Many of these senders support only a fixed header. A signature is sent as well, for receivers that check
             // it.
-            WebhookTarget::Jenkins | WebhookTarget::Bot => {
-                let secret =
-                    if target == WebhookTarget::Jenkins { &settings.jenkins_secret } else { &settings.bot_secret };
+            WebhookTarget::Jenkins | WebhookTarget::Bot(_) => {
+                let secret = match target {
+                    WebhookTarget::Bot(bot) => settings.bot_secret(bot),
+                    WebhookTarget::Jenkins | WebhookTarget::GitHub => settings.jenkins_secret.clone(),
+                };
+                let secret = secret.as_str();
                 headers.extend([
                     own("authorization", format!("Bearer {secret}")),
                     own("x-hub-signature-256", signature(secret, body)),

@@ -248,7 +248,7 @@ fn bots_post_webhooks_when_reports_are_enabled() {
     let reports: Vec<Value> = fakes
         .take_webhooks()
         .into_iter()
-        .filter(|it| it.target == fakes::WebhookTarget::Bot)
+        .filter(|it| matches!(it.target, fakes::WebhookTarget::Bot(_)))
         .map(|it| serde_json::from_slice(&it.body).unwrap())
         .collect();
     let results: Vec<_> =

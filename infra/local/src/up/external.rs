@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use admin::keys::ApiKeys;
+use car_bridge::BotHttp;
 use domain::policy::Policies;
 use fakes::Fakes;
 use platform::clients;
@@ -19,6 +20,7 @@ use webhook::github::BotIdentity;
 use super::StartError;
 use super::data_dir::DataDir;
 use super::demo::Demo;
+use super::system::https;
 
 const KEY_FILE: &str = "admin.key";
 
@@ -28,6 +30,8 @@ pub(super) struct ExternalServices {
     pub(super) own: BotIdentity,
     pub(super) github: GitHub,
     pub(super) jenkins: Option<Jenkins>,
+    /// For bots that are retriggered by HTTP.
+    pub(super) bot_http: BotHttp,
     pub(super) owners: Vec<String>,
     /// Owner assumed for a repository name without one.
     pub(super) owner: Option<String>,
@@ -47,11 +51,12 @@ pub(super) fn live(policies: Policies, environment: &impl Environment) -> Result
     })?;
     let owner = environment.get("SUTURE_GITHUB_OWNER");
     Ok(ExternalServices {
+        bot_http: BotHttp::from_environment(https(), environment, &policies)?,
         policies,
         senders: WebhookSecrets {
             github: secret,
             jenkins: webhook::config::secrets(environment, "SUTURE_JENKINS_WEBHOOK_SECRET")?,
-            bot: webhook::config::secrets(environment, "SUTURE_BOT_SECRET")?,
+            bots: webhook::config::bot_secrets(environment)?,
         },
         own: webhook::config::bot_identity(environment)?,
         github,
@@ -73,6 +78,7 @@ pub(super) fn fakes(demo: &Demo, policies: Policies) -> Result<ExternalServices,
     let clock: Arc<dyn Clock> = Arc::clone(&demo.clock) as Arc<dyn Clock>;
     Ok(ExternalServices {
         policies,
+        bot_http: BotHttp::new(transport.clone(), None),
         github: access.github(transport.clone(), Arc::clone(&clock)),
         jenkins: Some(access.jenkins(transport, Arc::clone(&clock))),
         senders: access.senders,

@@ -231,7 +231,7 @@ impl LocalSystem {
         let clients = ExternalClients {
             github: external.github.clone(),
             jenkins: external.jenkins.clone(),
-            http: https(),
+            http: external.bot_http.clone(),
             clock: Arc::clone(&external.clock),
         };
         CarBridge::new(self.engine(), clients)
@@ -253,7 +253,7 @@ impl LocalSystem {
 }
 
 /// Client for URLs in the configuration.
-fn https() -> Transport {
+pub(super) fn https() -> Transport {
     Transport::https().unwrap_or_else(|_| {
         Transport::with_service(tower::service_fn(async |_: ::http::Request<bytes::Bytes>| {
             Err::<::http::Response<bytes::Bytes>, BoxError>(

@@ -8,6 +8,7 @@ mod pattern;
 #[cfg(feature = "schema")]
 mod schema;
 mod sections;
+mod url;
 mod validate;
 
 use std::collections::BTreeMap;
@@ -26,6 +27,7 @@ pub use self::sections::{
     ManagedSelector, Mode, PolicyBot, Rebuild, RebuildVia, Retention, Retrigger, RetriggerVia, Rules, Sweep,
     Thresholds, Triggers,
 };
+pub use self::url::is_secure_url;
 use crate::id::RepoName;
 use crate::state::{State, Strategy};
 use crate::transient::{NeverTransientRules, TransientRules};
@@ -178,6 +180,15 @@ impl Policies {
     /// The policy of a repository: its own if it has overrides, else the base policy.
     pub fn for_repo(&self, repo: &RepoName) -> &Policy {
         self.repos.get(&repo.as_str().to_ascii_lowercase()).unwrap_or(&self.base)
+    }
+
+    /// Whether a bot is retriggered by HTTP, in any repository.
+    pub fn retriggers_by_http(&self) -> bool {
+        let by_http = |policy: &Policy| {
+            let mut bots = Strategy::ALL.into_iter().filter_map(|strategy| policy.retrigger.of(strategy));
+            bots.any(|bot| bot.via == RetriggerVia::Http)
+        };
+        by_http(&self.base) || self.repos.values().any(by_http)
     }
 
     /// The policy of every repository without overrides.

@@ -8,6 +8,7 @@ use super::sections::{
     Backoff, BotRetrigger, Breaker, Budgets, Limits, ManagedSelector, Retention, Retrigger, RetriggerVia, Sweep,
     Thresholds, Triggers,
 };
+use super::url::is_secure_url;
 use crate::coordination::is_control_label;
 use crate::id::RepoName;
 use crate::state::Strategy;
@@ -250,6 +251,11 @@ impl ConfigFindings {
             if *via != RetriggerVia::Bus && target.trim().is_empty() {
                 self.add(&field, "must be the label, the comment or the URL that retriggers the bot");
             }
+            if *via == RetriggerVia::Http && !target.trim().is_empty() && !is_secure_url(target) {
+                let sentence = "must be an https:// URL (http:// only for a server on the same machine): on the way, \
+                                others could read and change the request";
+                self.add(&field, sentence);
+            }
             // Suture removes and adds the label again, which it must never do with people's control labels.
             if *via == RetriggerVia::Label && is_control_label(target) {
                 self.add(&field, "must not be a label with which people control Suture: Suture would remove it");
@@ -489,6 +495,10 @@ mod tests {
                 "retrigger.codegenie.target must be the label, the comment or the URL that retriggers the bot",
             ),
             (
+                "retrigger.approver_bot = { via = 'http', target = 'http://approver.example/' }",
+                "retrigger.approver_bot.target must be an https:// URL (http:// only for a server on the same machine): on the way, others could read and change the request",
+            ),
+            (
                 "post_merge_health.watch_minutes = 51\nretention.terminal_hours = 1",
                 "post_merge_health.watch_minutes must be at least ten minutes less than retention.terminal_hours, which is 60 minutes (it is 51): the record of a merge would expire before its watch ends",
             ),
@@ -499,6 +509,8 @@ mod tests {
             "post_merge_health = { urls = ['https://shop.example/health?deep=1', 'http://10.0.0.1:8080'], issue_repo = 'acme/ops' }",
             "status_issue.repo = 'acme/ops'\nbacklog.enabled = true",
             "retrigger.policy_bot = { via = 'comment', target = 'suture/hold' }",
+            "retrigger.policy_bot = { via = 'http', target = 'http://127.0.0.1:8080/policy' }",
+            "retrigger.policy_bot = { via = 'http', target = 'https://policy.example/' }",
             "post_merge_health.watch_minutes = 50\nretention.terminal_hours = 1",
         ] {
             assert_eq!(messages(valid), Vec::<String>::new(), "{valid}");
