@@ -7,7 +7,7 @@ use aws_lc_rs::encoding::{AsDer as _, Pkcs8V1Der};
 use aws_lc_rs::rsa::{KeyPair, KeySize};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use fakes::{FakeServers, FakeSettings, Fakes, NewPullRequest, ProtectionSource, RepoSettings};
+use fakes::{FakeServers, FakeSettings, Fakes, NewPullRequest, ProtectionSource, RepoSettings, StatusState};
 use jiff::{SignedDuration, Timestamp};
 use tests::local_aws::Folder;
 
@@ -163,6 +163,25 @@ async fn bots_that_nobody_can_ask_are_named() {
     let (_, output) = with_bus(Some("suture-bus")).await;
     let asked = line(&output, "PullRequestRequested on the event bus `suture-bus`");
     assert!(asked.starts_with("ok    codegenie"), "{output}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn authors_of_policy_results_are_listed() {
+    let settings = FakeSettings { repos: vec![RepoSettings::new("acme/payments")], ..settings() };
+    let (fakes, serving) = serve_fakes(settings.clone()).await;
+    {
+        let mut fakes = fakes.lock().expect("not poisoned");
+        let result = ("policy-bot: main", StatusState::Success, "All rules are approved");
+        for login in ["policy-bot[bot]", "acme-policy-bot[bot]"] {
+            let pr = fakes.open_pr(NewPullRequest::default());
+            fakes.post_status_as(&pr, login, result);
+        }
+    }
+    let (code, output) = run_to_end(doctor_command(&serving, &settings)).await;
+    assert_eq!(code, Some(0), "{output}");
+    assert!(line(&output, "posted by policy-bot[bot], which is configured").starts_with("ok"), "{output}");
+    let other = line(&output, "posted by acme-policy-bot[bot], which does not count");
+    assert!(other.starts_with("warn") && other.contains("policy_bot.logins"), "{output}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,7 @@
 //! `suture doctor`: checks GitHub, Jenkins, bots, secrets, keys and tables, and says what to fix. It is read-only.
+//! `repositories` checks them one by one.
+
+mod repositories;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,8 +19,6 @@ use platform::github::{AppWebhook, FailedDelivery, GitHub, GitHubApp};
 use platform::jenkins::{Jenkins, JenkinsJob};
 use platform::transport::ApiError;
 
-/// Limit on the repositories checked one by one, which keeps the command fast in a large organisation.
-const MAX_REPOS: usize = 20;
 /// How far back to look for failed webhook deliveries.
 const DELIVERY_WINDOW: SignedDuration = SignedDuration::from_hours(24);
 
@@ -169,7 +170,7 @@ async fn github(
         }
     }
     issue_repos(findings, &github, policies).await;
-    repositories(findings, &github, policies, &owners).await
+    repositories::check(findings, &github, policies, &owners).await
 }
 
 /// Checks the repositories in which Suture opens issues, so that a misspelt name shows up here and not first in a
@@ -295,59 +296,6 @@ async fn installations(findings: &mut DoctorReport, github: &GitHub, owners: &mu
             owners.dedup_by(|one, other| one.eq_ignore_ascii_case(other));
         }
         Err(error) => findings.fail("installations", format!("cannot list the App's installations: {error}")),
-    }
-}
-
-async fn repositories(
-    findings: &mut DoctorReport,
-    github: &GitHub,
-    policies: &Policies,
-    owners: &[String],
-) -> Vec<RepoName> {
-    let mut repos = Vec::new();
-    for owner in owners {
-        match github.repositories(owner).await {
-            Ok(some) if some.is_empty() => {
-                findings.warn("repositories", format!("no repository of {owner} is visible"));
-            }
-            Ok(some) => repos.extend(some),
-            Err(error) => findings.fail("repositories", format!("cannot list the repositories of {owner}: {error}")),
-        }
-    }
-    if repos.len() > MAX_REPOS {
-        findings.ok("repositories", format!("{} are visible; the first {MAX_REPOS} are checked", repos.len()));
-        repos.truncate(MAX_REPOS);
-    }
-    for repo in &repos {
-        required_checks(findings, github, policies.for_repo(repo), repo).await;
-    }
-    repos
-}
-
-/// Checks which status checks a repository's default branch requires, and whether Suture can read that.
-async fn required_checks(findings: &mut DoctorReport, github: &GitHub, policy: &Policy, repo: &RepoName) {
-    let branch = match github.default_branch(repo).await {
-        Ok(branch) => branch,
-        Err(error) => return findings.fail(repo, format!("cannot read the repository: {error}")),
-    };
-    let contexts = match github.required(repo, &branch).await {
-        Ok(required) => required.contexts.unwrap_or_default(),
-        Err(error) => return findings.fail(repo, format!("cannot read the required checks of `{branch}`: {error}")),
-    };
-    let list = contexts.join(", ");
-    if contexts.iter().any(|name| policy.is_policy_context(name)) {
-        findings.ok(repo, format!("`{branch}` requires {list}"));
-    } else if !contexts.is_empty() {
-        let prefix = &policy.policy_bot.context_prefix;
-        let text = format!(
-            "`{branch}` requires {list}, but no Policy Bot status (`{prefix}…`): pull requests can merge without it"
-        );
-        findings.warn(repo, text);
-    } else if !policy.checks.required.is_empty() {
-        findings.ok(repo, format!("checks.required in the configuration lists {}", policy.checks.required.join(", ")));
-    } else {
-        let advice = "protect the branch, grant `administration: read`, or set checks.required";
-        findings.warn(repo, format!("Suture can see no required checks on `{branch}`: {advice}"));
     }
 }
 

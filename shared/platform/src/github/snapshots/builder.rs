@@ -197,6 +197,17 @@ impl SnapshotBuilder {
         Ok(LiveStatus { mergeable, behind_by: self.behind_by.or_else(up_to_date), strict: rules.strict, build: None })
     }
 
+    /// Who posted under Policy Bot's context on the head, and whether that is Policy Bot.
+    pub(super) fn policy_authors(&self, policy: &Policy) -> Vec<(String, bool)> {
+        let contexts = self.contexts.iter().filter(|context| policy.is_policy_context(context.name()));
+        let judge = |author: ReportAuthor<'_>| (author.to_string(), policy.policy_bot.is(author));
+        let authors = contexts.map(|context| match context {
+            RollupContext::CheckRun(run) => judge(run.author()),
+            RollupContext::StatusContext(status) => judge(ReportAuthor::Account(&status.creator())),
+        });
+        authors.collect()
+    }
+
     fn signals(&self, policy: &Policy, own_app: Option<u64>) -> Result<Signals, SnapshotError> {
         let mut signals = Signals::default();
         for context in &self.contexts {
@@ -262,6 +273,17 @@ impl CheckRunNode {
     fn app(&self) -> Option<&AppNode> {
         self.check_suite.as_ref()?.app.as_ref()
     }
+
+    fn author(&self) -> ReportAuthor<'_> {
+        let app = self.app();
+        ReportAuthor::App { id: app.and_then(|app| app.database_id), slug: app.map_or("", |app| app.slug.as_str()) }
+    }
+}
+
+impl StatusContextNode {
+    fn creator(&self) -> String {
+        self.creator.as_ref().map(Actor::login).unwrap_or_default()
+    }
 }
 
 fn note_run(
@@ -283,7 +305,6 @@ fn note_run(
         .unwrap_or(read_at);
     let parts = [&run.title, &run.summary, &run.text];
     let text = parts.into_iter().flatten().filter(|part| !part.is_empty()).cloned().collect::<Vec<_>>().join("\n");
-    let app = run.app();
     let reported = mapping::CheckReportSource {
         name: &run.name,
         kind: CheckKind::Run,
@@ -293,10 +314,7 @@ fn note_run(
         started_at: run.started_at,
         at,
         text: &text,
-        author: ReportAuthor::App {
-            id: app.and_then(|app| app.database_id),
-            slug: app.map_or("", |app| app.slug.as_str()),
-        },
+        author: run.author(),
     };
     note(signals, mapping::report(policy, &reported));
     Ok(())
@@ -305,7 +323,7 @@ fn note_run(
 fn note_status(signals: &mut Signals, policy: &Policy, status: &StatusContextNode) -> Result<(), SnapshotError> {
     let text = status.description.as_deref().unwrap_or_default();
     let state = status.state.to_ascii_lowercase();
-    let creator = status.creator.as_ref().map(Actor::login).unwrap_or_default();
+    let creator = status.creator();
     let Some(verdict) = mapping::status_verdict(&state) else {
         return Err(partial(format!("unknown status state `{state}`")));
     };

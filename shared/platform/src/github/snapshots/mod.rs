@@ -8,7 +8,7 @@ mod raw;
 use std::collections::BTreeMap;
 
 use domain::id::{PrId, RepoName, Sha};
-use domain::policy::Policies;
+use domain::policy::{Policies, Policy};
 use domain::snapshot::Snapshot;
 use futures_util::future::join_all;
 use jiff::Timestamp;
@@ -109,6 +109,14 @@ impl GitHub {
                 (pr.clone(), snapshot)
             })
             .collect()
+    }
+
+    /// Who posted under Policy Bot's context on the heads of these pull requests, and whether that is Policy Bot. For `doctor`;
+    /// unreadable pull requests are left out.
+    pub async fn policy_authors(&self, prs: &[(PrId, String)], policy: &Policy) -> BTreeMap<String, bool> {
+        let batches = join_all(batches(prs, BATCH).into_iter().map(|batch| self.read_batch(batch))).await;
+        let readings = batches.into_iter().flatten().filter_map(|(_, reading)| reading.ok());
+        readings.flat_map(|reading| reading.policy_authors(policy)).collect()
     }
 
     /// Reads one batch; after a transient error, its halves.
