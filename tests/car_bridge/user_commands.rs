@@ -149,7 +149,7 @@ async fn run_requiring_approval_waits_for_approve() {
             (RunState::AwaitingApproval, Initiator::Policy, None, rule),
             (RunState::Running, Initiator::Approval, maria, None),
             (RunState::WaitingExternal, Initiator::System, None, None),
-            (RunState::Completed, Initiator::Webhook, Some("jenkins".to_owned()), None),
+            (RunState::Completed, Initiator::Webhook, Some("github-webhook".to_owned()), None),
         ]
     );
     assert!(run.transitions.is_sorted_by_key(|transition| transition.context.at));

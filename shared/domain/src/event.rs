@@ -565,7 +565,7 @@ mod tests {
             "STATE_DRIFT_CORRECTED",
         ];
         let names = names_in_json::<EventKind>();
-        assert_eq!(names.len(), 37);
+        assert_eq!(names.len(), 38);
         for name in &names {
             let kind: EventKind = serde_json::from_str(&format!("\"{name}\"")).unwrap();
             assert_eq!((kind.name(), kind.to_string()), (name.as_str(), name.clone()));

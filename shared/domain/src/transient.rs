@@ -429,7 +429,7 @@ mod tests {
                 assert_eq!(of(source, &text), persistent("security-finding"), "{source}: {text}");
             }
         }
-        assert_eq!(of("snyk", "0 vulnerabilities\nconnection timed out"), transient("network"));
+        assert_eq!(of("snyk", "0 vulnerabilities\nconnection timed out"), transient("timeout"));
         // A package manager reports the advisories of a build that fails for another reason.
         assert_eq!(of("build", "3 vulnerabilities (1 moderate, 2 high)\nread: connection reset"), transient("network"));
     }
