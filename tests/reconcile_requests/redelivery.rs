@@ -19,8 +19,7 @@ use testbed::{SWEEP_TIMEOUT, Testbed, pr_id};
 use crate::{open_not_due, open_stale};
 
 fn is_remedy(event: &Event) -> bool {
-    event.kind.name().starts_with("REMEDIATION_")
-        && !matches!(event.kind, EventKind::RemediationAccepted | EventKind::RemediationEnded)
+    event.kind.claimed_strategy().is_some()
 }
 
 #[tokio::test]

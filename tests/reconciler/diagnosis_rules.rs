@@ -95,8 +95,7 @@ async fn first_remedy(testbed: &Testbed, pr: &FakePrId, minutes: i64) -> (String
     let (number, command, _) = testbed.commands()[0].clone();
     assert_eq!(number, pr.number);
     let log = testbed.log(pr).await;
-    let update = [EventKind::RemediationAccepted, EventKind::RemediationEnded];
-    let claims = |event: &&Event| event.kind.name().starts_with("REMEDIATION_") && !update.contains(&event.kind);
+    let claims = |event: &&Event| event.kind.claimed_strategy().is_some();
     let claim = log.iter().find(claims).unwrap();
     (claim.payload.name.clone().unwrap_or_default(), command)
 }

@@ -78,7 +78,7 @@ function render(id, ...nodes) {
 // ── Formatting
 
 export const labelOf = (name) => {
-  const text = (name || 'unknown').toLowerCase().replace(/[_-]/g, ' ').replace(/^remediation (?=accepted|ended)/, 'remedy ').replace(/^remediation /, '').replace(/^(escalated) .*/, '$1').replace(/\b(pr|sod)\b/, (word) => word.toUpperCase());
+  const text = (name || 'unknown').toLowerCase().replace(/[_-]/g, ' ').replace(/^remediation (?=accepted|closing|ended)/, 'remedy ').replace(/^remediation /, '').replace(/^(escalated) .*/, '$1').replace(/\b(pr|sod)\b/, (word) => word.toUpperCase());
   return text[0].toUpperCase() + text.slice(1);
 };
 export const plural = (count, one, more = `${one}s`) => `${count} ${count === 1 ? one : more}`;
