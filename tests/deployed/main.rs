@@ -9,6 +9,7 @@ mod documents;
 mod end_to_end;
 mod github_app;
 mod monthly_cost;
+mod operability;
 mod requirements;
 mod sample_events;
 mod secrets;

@@ -20,13 +20,13 @@ pub(crate) fn template() -> &'static Value {
     })
 }
 
-fn resources(kind: &str) -> BTreeMap<&'static str, &'static Value> {
+pub(crate) fn resources(kind: &str) -> BTreeMap<&'static str, &'static Value> {
     let all = template()["Resources"].as_object().unwrap();
     let chosen = all.iter().filter(|(_, resource)| resource["Type"] == kind);
     chosen.map(|(name, resource)| (name.as_str(), &resource["Properties"])).collect()
 }
 
-fn property<'a>(name: &str, property: &str) -> &'a Value {
+pub(crate) fn property<'a>(name: &str, property: &str) -> &'a Value {
     &template()["Resources"][name]["Properties"][property]
 }
 
@@ -279,7 +279,7 @@ fn admin_and_reconciler_may_query_the_by_day_index() {
     // The admin API shows the daily counts, and the reconciler writes them into the status issue.
     for role in ["AdminRole", "ReconcilerRole"] {
         let lists = format!("{:?}", grants(role)["dynamodb:Query"]);
-        assert!(lists.contains("${EventsTable.Arn}/index/by_day"), "{role}: {lists}");
+        assert!(lists.contains("${EventsTable.Arn}${TableSuffix}/index/by_day"), "{role}: {lists}");
     }
 }
 
