@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests may panic")]
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use aws_config::{BehaviorVersion, Region, SdkConfig};
@@ -11,8 +12,9 @@ use domain::bus::DetailType;
 use domain::signals::CheckVerdict;
 use domain::text::Notice;
 use platform::publish::aws::{AwsPublisher, AwsTargets};
-use platform::publish::dead_letters::{DeadLetterQueue, DlqError};
+use platform::publish::dead_letters::{DeadLetterQueue, DeadLetterSource, DlqError};
 use platform::publish::queue_message::{InvalidMessage, QueueMessage};
+use platform::publish::sqs_dead_letters::{SqsDeadLetterQueue, SqsDlq};
 use platform::publish::{Destination, OutboundMessage, Publisher};
 use tests::local_aws::{Canned, Ministack};
 use tests::{check, claim, minute, opened, pr, start};
@@ -219,12 +221,18 @@ async fn invalid_message_reaches_the_dead_letter_queue_with_a_reason() {
 }
 
 #[tokio::test]
-async fn dead_letters_are_peeked_and_redriven() {
+async fn dead_letters_are_peeked_redriven_and_deleted() {
     let config = config(Ministack::shared().endpoint()).await;
     let client = aws_sdk_sqs::Client::new(&config);
     let ((dead, _), (alive, _)) = (queue(&client, "suture-test-dead").await, queue(&client, "suture-test-alive").await);
-    let dlq =
-        DeadLetterQueue::Sqs(platform::publish::sqs_dead_letters::SqsDlq::new(&config, dead.clone(), alive.clone()));
+    let (sweeps, _) = queue(&client, "suture-test-dead-sweeps").await;
+    let of = |source, url: &str, redrive_to: Option<&String>| SqsDeadLetterQueue {
+        source,
+        url: url.to_owned(),
+        redrive_to: redrive_to.cloned(),
+    };
+    let queues = vec![of(DeadLetterSource::Commands, &dead, Some(&alive)), of(DeadLetterSource::Sweeps, &sweeps, None)];
+    let dlq = DeadLetterQueue::Sqs(SqsDlq::new(&config, queues));
     assert_eq!(dlq.peek().await.unwrap().messages, []);
     for body in [r#"{"type":"riddle"}"#, "not even JSON"] {
         client.send_message().queue_url(&dead).message_body(body).send().await.unwrap();
@@ -236,10 +244,20 @@ async fn dead_letters_are_peeked_and_redriven() {
     }
     assert_eq!(dlq.redrive().await.unwrap(), 2);
     assert_eq!((dlq.count().await.unwrap(), received(&client, &alive, 2).await.len()), (0, 2));
-    let nowhere = DeadLetterQueue::Sqs(platform::publish::sqs_dead_letters::SqsDlq::new(
-        &config,
-        "http://127.0.0.1:9/queue".to_owned(),
-        alive,
-    ));
+
+    for (queue, body) in [(&dead, "a"), (&dead, "b"), (&sweeps, "c")] {
+        client.send_message().queue_url(queue).message_body(body).send().await.unwrap();
+    }
+    let listed = dlq.peek().await.unwrap().messages;
+    let found: BTreeSet<_> = listed.iter().map(|dead| (dead.queue.name(), dead.body.as_str())).collect();
+    assert_eq!(found, BTreeSet::from([("commands", "a"), ("commands", "b"), ("sweeps", "c")]));
+    let id = |body: &str| listed.iter().find(|dead| dead.body == body).unwrap().id.clone();
+    assert!(dlq.delete(&id("c")).await.unwrap(), "a failed sweep is deleted");
+    assert!(!dlq.delete("no such id").await.unwrap());
+    assert_eq!(dlq.purge(Some(DeadLetterSource::Sweeps)).await.unwrap(), 0, "it was the only one");
+    dlq.purge(None).await.unwrap();
+    assert_eq!((dlq.peek().await.unwrap().messages, dlq.count().await.unwrap()), (Vec::new(), 0));
+    let nowhere = of(DeadLetterSource::Commands, "http://127.0.0.1:9/queue", None);
+    let nowhere = DeadLetterQueue::Sqs(SqsDlq::new(&config, vec![nowhere]));
     assert!(matches!(nowhere.peek().await, Err(DlqError::Unavailable(_))));
 }

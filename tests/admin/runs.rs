@@ -6,7 +6,7 @@ use domain::event::{FactKind, RemedyUpdate};
 use domain::id::RunId;
 use domain::policy::Policies;
 use domain::run::{Initiator, RunState, TransitionContext};
-use platform::publish::dead_letters::{DeadLetter, DeadLetterQueue, LocalDeadLetters};
+use platform::publish::dead_letters::{DeadLetter, DeadLetterQueue, DeadLetterSource, LocalDeadLetters};
 use platform::store::schema;
 use platform::store::{Condition, RowWrite, Store as _};
 use serde_json::json;
@@ -115,12 +115,19 @@ async fn pending_sweep_is_cancelled_at_once() {
 }
 
 #[tokio::test]
-async fn dead_letters_are_listed_with_their_reason_and_redriven() {
+async fn dead_letters_are_listed_with_their_reason_redriven_and_deleted() {
     let parked = Arc::new(LocalDeadLetters::new(|_| {}));
     let options = Options { dlq: DeadLetterQueue::Local(Arc::clone(&parked)), ..Options::default() };
     let harness = Harness::on(MemoryStore::new(), options);
     let body = r#"{"type":"riddle"}"#.to_owned();
-    parked.add(DeadLetter { id: "m1".to_owned(), sent_at: Some(minute(1)), receive_count: 5, body: body.clone() });
+    let dead = |id: &str, queue| DeadLetter {
+        id: id.to_owned(),
+        queue,
+        sent_at: Some(minute(1)),
+        receive_count: 5,
+        body: body.clone(),
+    };
+    parked.add(dead("m1", DeadLetterSource::Commands));
     assert_eq!(harness.get(Caller::Operator, "/api/dlq").await.problem().0, 403);
     assert_eq!(
         harness.get(Caller::ShopAdmin, "/api/dlq").await.problem().0,
@@ -133,6 +140,19 @@ async fn dead_letters_are_listed_with_their_reason_and_redriven() {
     assert_eq!(harness.get(Caller::Viewer, "/api/overview").await.json()["dlq"], json!({"messages": 1}));
     assert_eq!(harness.post(Caller::Admin, "/api/dlq/redrive", "").await.json(), json!({"moved": 1}));
     assert_eq!(harness.get(Caller::Admin, "/api/dlq").await.json()["messages"], json!([]));
+
+    parked.add(dead("m2", DeadLetterSource::Commands));
+    parked.add(dead("m3", DeadLetterSource::Commands));
+    parked.add(dead("s1", DeadLetterSource::Sweeps));
+    let delete = r#"{"id": "m2"}"#;
+    assert_eq!(harness.post(Caller::Operator, "/api/dlq/delete", delete).await.problem().0, 403);
+    assert_eq!(harness.post(Caller::Admin, "/api/dlq/delete", delete).await.json(), json!({"deleted": 1}));
+    assert_eq!(harness.post(Caller::Admin, "/api/dlq/delete", delete).await.json(), json!({"deleted": 0}));
+    let sweeps = r#"{"queue": "sweeps"}"#;
+    assert_eq!(harness.post(Caller::ShopAdmin, "/api/dlq/purge", sweeps).await.problem().0, 403);
+    assert_eq!(harness.post(Caller::Admin, "/api/dlq/purge", sweeps).await.json(), json!({"deleted": 1}));
+    assert_eq!(harness.post(Caller::Admin, "/api/dlq/purge", r#"{"queue": "all"}"#).await.problem().0, 400);
+    assert_eq!(harness.post(Caller::Admin, "/api/dlq/purge", "").await.json(), json!({"deleted": 1}));
 }
 
 #[tokio::test]

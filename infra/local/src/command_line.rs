@@ -9,8 +9,10 @@ use clap::{Parser, Subcommand};
 use domain::policy::schema;
 use jiff::Timestamp;
 use platform::env::{self, ProcessEnv};
+use platform::transport::Transport;
 use simulate::replay;
 
+use crate::dead_letters::{self, DlqCommand};
 use crate::doctor::{self, FindingLevel};
 use crate::up::{self, UpOptions};
 use crate::{config, keys};
@@ -53,6 +55,9 @@ enum LocalCommand {
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
+    /// List, redrive, delete or purge dead letters of the deployment at SUTURE_URL, with the admin key SUTURE_KEY
+    #[command(subcommand)]
+    Dlq(DlqCommand),
     /// Simulate many seeds in virtual time with injected faults, and check invariants
     Simulate(simulate::SimulateArguments),
     /// Show what another configuration would have done with recorded events
@@ -86,6 +91,7 @@ fn run(command: LocalCommand) -> Result<(String, bool), String> {
         }
         LocalCommand::Doctor { config } => return run_doctor(config),
         LocalCommand::Up(options) => start(options),
+        LocalCommand::Dlq(command) => run_dlq(&command),
         LocalCommand::Replay(arguments) => replay::run(&arguments),
         LocalCommand::CheckConfig { file } => config::read(&file).map(|policies| config::describe(&file, &policies)),
         LocalCommand::Schema => serde_json::to_string_pretty(&schema()).map_err(|error| error.to_string()),
@@ -122,6 +128,11 @@ fn run_doctor(config: Option<PathBuf>) -> Result<(String, bool), String> {
         many => format!("{many} checks failed."),
     };
     Ok((format!("{lines}{summary}\n"), failed == 0))
+}
+
+fn run_dlq(command: &DlqCommand) -> Result<String, String> {
+    let transport = Transport::https().map_err(|error| format!("cannot build HTTPS client: {error}"))?;
+    runtime()?.block_on(dead_letters::run(command, &ProcessEnv, &transport))
 }
 
 fn describe_key(key: &keys::NewApiKey) -> String {

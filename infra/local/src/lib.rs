@@ -2,6 +2,7 @@
 
 pub mod command_line;
 pub mod config;
+mod dead_letters;
 pub mod doctor;
 mod keys;
 pub mod up;

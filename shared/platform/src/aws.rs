@@ -13,8 +13,8 @@ use jiff::Timestamp;
 
 use crate::env::{ConfigError, Environment, ProcessEnv};
 use crate::publish::aws::{AwsPublisher, AwsTargets};
-use crate::publish::dead_letters::DeadLetterQueue;
-use crate::publish::sqs_dead_letters::SqsDlq;
+use crate::publish::dead_letters::{DeadLetterQueue, DeadLetterSource};
+use crate::publish::sqs_dead_letters::{SqsDeadLetterQueue, SqsDlq};
 use crate::secrets::{FetchError, SecretEnv};
 use crate::store::dynamo::DynamoStore;
 use crate::store::dynamo::tables::TableNames;
@@ -100,11 +100,28 @@ pub async fn backends(environment: &impl Environment) -> Result<(DynamoStore, Aw
     Ok((store, AwsPublisher::new(&config, addresses)))
 }
 
-/// The dead-letter queue, if `SUTURE_DLQ_URL` is set.
+/// The dead-letter queues, if `SUTURE_DLQ_URL` is set.
 pub async fn dead_letters(environment: &impl Environment) -> Result<DeadLetterQueue, ConfigError> {
-    let Some(dead) = environment.get("SUTURE_DLQ_URL") else { return Ok(DeadLetterQueue::None) };
-    let queue = environment.required("SUTURE_COMMAND_QUEUE_URL")?;
-    Ok(DeadLetterQueue::Sqs(SqsDlq::new(&config().await?, dead, queue)))
+    let queues = dead_letter_queues(environment)?;
+    if queues.is_empty() {
+        return Ok(DeadLetterQueue::None);
+    }
+    Ok(DeadLetterQueue::Sqs(SqsDlq::new(&config().await?, queues)))
+}
+
+/// Each dead-letter queue whose URL is set, and the queue that its messages are redriven to.
+fn dead_letter_queues(environment: &impl Environment) -> Result<Vec<SqsDeadLetterQueue>, ConfigError> {
+    let mut queues = Vec::new();
+    for (source, url, redrive_to) in [
+        (DeadLetterSource::Commands, "SUTURE_DLQ_URL", Some("SUTURE_COMMAND_QUEUE_URL")),
+        (DeadLetterSource::Sweeps, "SUTURE_SWEEP_DLQ_URL", None),
+    ] {
+        if let Some(url) = environment.get(url) {
+            let redrive_to = redrive_to.map(|name| environment.required(name)).transpose()?;
+            queues.push(SqsDeadLetterQueue { source, url, redrive_to });
+        }
+    }
+    Ok(queues)
 }
 
 #[cfg(test)]
@@ -121,5 +138,17 @@ mod tests {
         set.extend([("SUTURE_EVENTS_TABLE", "e"), ("SUTURE_COMMAND_QUEUE_URL", "q")]);
         assert_eq!(tables(&set).unwrap().events, "e");
         assert_eq!(addresses(&set).unwrap().bus, "default");
+    }
+
+    #[test]
+    fn only_dead_letters_of_commands_are_redriven() {
+        let mut set = BTreeMap::from([("SUTURE_SWEEP_DLQ_URL", "s")]);
+        let sweeps = dead_letter_queues(&set).unwrap();
+        assert_eq!((sweeps.len(), sweeps[0].redrive_to.as_deref()), (1, None));
+        set.insert("SUTURE_DLQ_URL", "d");
+        assert!(dead_letter_queues(&set).unwrap_err().to_string().starts_with("SUTURE_COMMAND_QUEUE_URL is not set"));
+        set.insert("SUTURE_COMMAND_QUEUE_URL", "q");
+        let queues = dead_letter_queues(&set).unwrap();
+        assert_eq!((queues.len(), queues[0].redrive_to.as_deref()), (2, Some("q")));
     }
 }

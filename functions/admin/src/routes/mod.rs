@@ -2,6 +2,7 @@
 //! `GET /api/openapi.json` serves it. The first argument of a handler after the state is the role it requires.
 
 mod commands;
+mod dead_letters;
 mod insights;
 mod lists;
 mod operations;
@@ -64,8 +65,10 @@ impl Modify for ApiKeySecurity {
         operations::reset_breaker,
         operations::pause,
         operations::unpause,
-        operations::dlq,
-        operations::redrive,
+        dead_letters::dlq,
+        dead_letters::redrive,
+        dead_letters::delete,
+        dead_letters::purge,
         operations::export_events,
     ),
     components(schemas(ApiProblem)),
@@ -114,8 +117,10 @@ fn table<S: Store + 'static, O: Publisher + 'static>() -> Vec<Route<S, O>> {
         ("/api/circuit-breaker/reset", post(operations::reset_breaker::<S, O>)),
         ("/api/pause", post(operations::pause::<S, O>)),
         ("/api/unpause", post(operations::unpause::<S, O>)),
-        ("/api/dlq", get(operations::dlq::<S, O>)),
-        ("/api/dlq/redrive", post(operations::redrive::<S, O>)),
+        ("/api/dlq", get(dead_letters::dlq::<S, O>)),
+        ("/api/dlq/redrive", post(dead_letters::redrive::<S, O>)),
+        ("/api/dlq/delete", post(dead_letters::delete::<S, O>)),
+        ("/api/dlq/purge", post(dead_letters::purge::<S, O>)),
         ("/api/export/events", get(operations::export_events::<S, O>)),
     ]
 }

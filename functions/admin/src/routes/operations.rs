@@ -1,4 +1,4 @@
-//! Operations routes: sweeps, the circuit breaker, pause and unpause, the dead-letter queue, the event export.
+//! Operations routes: sweeps, the circuit breaker, pause and unpause, the event export.
 
 use std::sync::Arc;
 
@@ -250,71 +250,6 @@ pub(crate) async fn unpause<S: Store + 'static, O: Publisher + 'static>(
             Ok(PauseState { paused: by.map(|by| PauseView { by }) })
         })
         .await
-}
-
-/// A message that could not be processed.
-#[derive(Debug, Serialize, ToSchema)]
-struct DeadLetterView {
-    id: String,
-    sent_at: Option<Timestamp>,
-    /// Why it could not be processed.
-    reason: String,
-    body_excerpt: String,
-    receive_count: u32,
-}
-
-/// The messages of the dead-letter queue.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct DeadLettersView {
-    messages: Vec<DeadLetterView>,
-    approximate_count: u64,
-}
-
-/// Lists the dead-letter queue, with the reason of each message.
-#[utoipa::path(get, path = "/api/dlq", security(("key" = [])), responses((status = 200, description = "OK.", body = DeadLettersView), CommonProblems))]
-pub(crate) async fn dlq<S: Store + 'static, O: Publisher + 'static>(
-    State(admin): State<Arc<Admin<S, O>>>,
-    _caller: GlobalAdministrator,
-) -> Result<Json<DeadLettersView>, ApiProblem> {
-    let dump = admin.dlq.peek().await?;
-    let message = |dead: &platform::publish::dead_letters::DeadLetter| DeadLetterView {
-        id: dead.id.clone(),
-        sent_at: dead.sent_at,
-        reason: dead.reason(),
-        body_excerpt: dead.excerpt(),
-        receive_count: dead.receive_count,
-    };
-    let messages = dump.messages.iter().map(message).collect();
-    Ok(Json(DeadLettersView { messages, approximate_count: dump.approximate_count }))
-}
-
-/// How many messages were moved back to the command queue.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct RedriveResult {
-    moved: u64,
-}
-
-/// Moved back, or still being processed.
-#[derive(ToSchema)]
-#[serde(untagged)]
-#[expect(dead_code, reason = "only its description is used")]
-pub(crate) enum RedriveAccepted {
-    Moved(RedriveResult),
-    Processing(StillProcessing),
-}
-
-/// Moves the messages of the dead-letter queue back to the command queue.
-#[utoipa::path(
-    post, path = "/api/dlq/redrive", params(IdempotencyHeaders), security(("key" = [])),
-    responses((status = 202, description = "Accepted.", body = inline(RedriveAccepted)), CommonProblems)
-)]
-pub(crate) async fn redrive<S: Store + 'static, O: Publisher + 'static>(
-    State(admin): State<Arc<Admin<S, O>>>,
-    GlobalAdministrator(caller): GlobalAdministrator,
-    request: IdempotentRequest,
-) -> Result<Response, ApiProblem> {
-    let redrive = async |_| Ok(RedriveResult { moved: admin.dlq.redrive().await? });
-    request.run_once(&admin, &caller, StatusCode::ACCEPTED, redrive).await
 }
 
 /// The period of the export.

@@ -14,7 +14,7 @@ use domain::event::truncate;
 use domain::time::saturating_after;
 use jiff::{SignedDuration, Timestamp};
 use platform::clock::Clock;
-use platform::publish::dead_letters::{DeadLetter, DeadLetterQueue, LocalDeadLetters};
+use platform::publish::dead_letters::{DeadLetter, DeadLetterQueue, DeadLetterSource, LocalDeadLetters};
 use serde::{Deserialize, Serialize};
 use simulate::queue::{MAX_RECEIVES, SimulatedMessage, SimulatedQueue};
 use tokio::runtime::Handle;
@@ -72,7 +72,11 @@ impl std::fmt::Debug for DurableQueue {
 
 fn dead_letter(message: &QueuedMessage) -> DeadLetter {
     let SimulatedMessage { id, content, receives, .. } = message.clone();
-    DeadLetter { id, sent_at: Some(content.sent_at), receive_count: receives, body: content.body }
+    let queue = match content.consumer {
+        Consumer::Bridge => DeadLetterSource::Commands,
+        Consumer::Reconciler => DeadLetterSource::Sweeps,
+    };
+    DeadLetter { id, queue, sent_at: Some(content.sent_at), receive_count: receives, body: content.body }
 }
 
 impl DurableQueue {
@@ -91,13 +95,20 @@ impl DurableQueue {
         let dead: Vec<DeadLetter> = queues.iter().flat_map(SimulatedQueue::dead).map(dead_letter).collect();
         let queue = Arc::new_cyclic(|queue: &Weak<Self>| {
             let (queue, runtime) = (Weak::clone(queue), Handle::current());
+            let (deleted_from, on) = (Weak::clone(&queue), runtime.clone());
+            let delete = move |id: &str| {
+                if let Some(queue) = deleted_from.upgrade() {
+                    let id = id.to_owned();
+                    drop(on.spawn(async move { queue.delete_dead(&id).await }));
+                }
+            };
             // Called once per message, but the first call redrives all of them; the others find none.
             let redrive = move |_| {
                 if let Some(queue) = queue.upgrade() {
                     drop(runtime.spawn(async move { queue.redrive().await }));
                 }
             };
-            let dead_letters = Arc::new(LocalDeadLetters::new(redrive));
+            let dead_letters = Arc::new(LocalDeadLetters::new(redrive).with_delete(delete));
             let (queues, sent) = (Mutex::new(queues), 0.into());
             Self { client, clock, queues, sent, changed: watch::Sender::new(()), dead_letters }
         });
@@ -215,6 +226,18 @@ impl DurableQueue {
                     self.dead_letters.add(dead_letter(&message));
                     self.queues()[message.content.consumer as usize].put_dead(message);
                 }
+            }
+        }
+    }
+
+    /// Deletes a dead letter. If that fails, it is shown again after a restart.
+    async fn delete_dead(&self, id: &str) {
+        let dead: Vec<_> = self.queues().iter_mut().flat_map(SimulatedQueue::take_dead).collect();
+        for message in dead {
+            if message.id == id {
+                self.delete(&message).await;
+            } else {
+                self.queues()[message.content.consumer as usize].put_dead(message);
             }
         }
     }

@@ -1,5 +1,5 @@
-//! The dead-letter queue: messages that failed repeatedly. They can be listed without being removed, and redriven to the command queue
-//! once the cause is fixed. Redriving a message twice is harmless, because the Car Bridge recognises duplicates.
+//! The dead-letter queues: messages that failed repeatedly. They can be listed without being removed, redriven to the queue they came from
+//! once the cause is fixed, and deleted. Redriving a message twice is harmless, because the Car Bridge recognises duplicates.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,10 +13,21 @@ use super::queue_message::QueueMessage;
 /// Length of an excerpt, in characters.
 const EXCERPT_CHARS: usize = 300;
 
-/// A message in the dead-letter queue.
+domain::named! {
+    /// Which dead-letter queue a message is in.
+    pub enum DeadLetterSource {
+        /// Messages of the command queue.
+        Commands = "commands",
+        /// Events that the reconciler could not handle. They cannot be redriven: the schedule has started other sweeps since.
+        Sweeps = "sweeps",
+    }
+}
+
+/// A message in a dead-letter queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeadLetter {
     pub id: String,
+    pub queue: DeadLetterSource,
     /// When it was first sent.
     pub sent_at: Option<Timestamp>,
     pub receive_count: u32,
@@ -26,6 +37,9 @@ pub struct DeadLetter {
 impl DeadLetter {
     /// Why the message is here, as far as its content shows.
     pub fn reason(&self) -> String {
+        if self.queue == DeadLetterSource::Sweeps {
+            return "the reconciler could not be invoked, or failed repeatedly: search its log".to_owned();
+        }
         match QueueMessage::from_json(&self.body) {
             Err(error) => error.to_string(),
             Ok(_) => {
@@ -69,6 +83,7 @@ pub enum DeadLetterQueue {
 pub struct LocalDeadLetters {
     messages: Mutex<Vec<DeadLetter>>,
     redrive_to: Box<dyn Fn(String) + Send + Sync>,
+    delete: Box<dyn Fn(&str) + Send + Sync>,
 }
 
 impl fmt::Debug for LocalDeadLetters {
@@ -80,7 +95,20 @@ impl fmt::Debug for LocalDeadLetters {
 impl LocalDeadLetters {
     /// Empty; `redrive_to` receives the redriven messages.
     pub fn new(redrive_to: impl Fn(String) + Send + Sync + 'static) -> Self {
-        Self { messages: Mutex::default(), redrive_to: Box::new(redrive_to) }
+        Self { messages: Mutex::default(), redrive_to: Box::new(redrive_to), delete: Box::new(|_| {}) }
+    }
+
+    /// `delete` receives the id of each deleted message.
+    #[must_use]
+    pub fn with_delete(self, delete: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        Self { delete: Box::new(delete), ..self }
+    }
+
+    /// Removes the messages that match, and returns how many.
+    fn remove(&self, matches: impl Fn(&DeadLetter) -> bool) -> u64 {
+        let removed: Vec<DeadLetter> = self.messages().extract_if(.., |dead| matches(dead)).collect();
+        removed.iter().for_each(|dead| (self.delete)(&dead.id));
+        removed.len() as u64
     }
 
     pub fn add(&self, dead: DeadLetter) {
@@ -131,6 +159,26 @@ impl DeadLetterQueue {
             Self::Sqs(sqs) => sqs.redrive().await,
         }
     }
+
+    /// Deletes a message. Returns false if it was not found.
+    pub async fn delete(&self, id: &str) -> Result<bool, DlqError> {
+        match self {
+            Self::None => Err(DlqError::None),
+            Self::Local(local) => Ok(local.remove(|dead| dead.id == id) > 0),
+            #[cfg(feature = "aws")]
+            Self::Sqs(sqs) => sqs.delete(id).await,
+        }
+    }
+
+    /// Deletes all messages of one queue, or of all. Returns approximately how many.
+    pub async fn purge(&self, queue: Option<DeadLetterSource>) -> Result<u64, DlqError> {
+        match self {
+            Self::None => Err(DlqError::None),
+            Self::Local(local) => Ok(local.remove(|dead| queue.is_none_or(|queue| dead.queue == queue))),
+            #[cfg(feature = "aws")]
+            Self::Sqs(sqs) => sqs.purge(queue).await,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -138,7 +186,26 @@ mod tests {
     use super::*;
 
     fn dead(id: &str, body: &str) -> DeadLetter {
-        DeadLetter { id: id.to_owned(), sent_at: None, receive_count: 5, body: body.to_owned() }
+        let queue = DeadLetterSource::Commands;
+        DeadLetter { id: id.to_owned(), queue, sent_at: None, receive_count: 5, body: body.to_owned() }
+    }
+
+    #[tokio::test]
+    async fn local_messages_are_deleted_one_by_one_or_all_of_a_queue() {
+        let deleted = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&deleted);
+        let delete = move |id: &str| sink.lock().unwrap().push(id.to_owned());
+        let local = Arc::new(LocalDeadLetters::new(|_| {}).with_delete(delete));
+        for id in ["m1", "m2", "m3"] {
+            local.add(dead(id, "{}"));
+        }
+        local.add(DeadLetter { queue: DeadLetterSource::Sweeps, ..dead("s1", "{}") });
+        let dlq = DeadLetterQueue::Local(local);
+        assert_eq!((dlq.delete("m2").await, dlq.delete("m2").await), (Ok(true), Ok(false)));
+        assert!(dlq.peek().await.unwrap().messages[2].reason().contains("reconciler"));
+        assert_eq!(dlq.purge(Some(DeadLetterSource::Sweeps)).await, Ok(1));
+        assert_eq!((dlq.purge(None).await, dlq.purge(None).await), (Ok(2), Ok(0)));
+        assert_eq!(*deleted.lock().unwrap(), ["m2", "s1", "m1", "m3"]);
     }
 
     #[tokio::test]
