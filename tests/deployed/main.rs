@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "a failing test panics with a message")]
 
+mod alarms;
 mod data_model;
 mod dependencies;
 mod documents;

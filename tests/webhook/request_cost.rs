@@ -52,6 +52,8 @@ async fn each_outcome_increments_its_counter() {
         assert!(line["ms"].is_u64() && line["reason"].is_string() && line["repo"] == json!("acme/shop"), "{line}");
     }
     harness.request(Method::POST, "/webhook/github", &[], b"{}").await;
+    assert_eq!(logged_counters(&harness), [("unauthorized".to_owned(), 1)]);
+    harness.request(Method::GET, "/webhook/github", &[], b"").await;
     assert_eq!(logged_counters(&harness), [("rejected".to_owned(), 1)]);
 }
 

@@ -3,7 +3,6 @@
 
 use std::time::Instant;
 
-use domain::id::RunId;
 use domain::run::RunTrigger;
 use jiff::Timestamp;
 use platform::publish::Publisher;
@@ -14,6 +13,7 @@ use thiserror::Error;
 
 use crate::event::{InvalidEvent, parse_event};
 use crate::reconciler::{Reconciler, SweepError, SweepOutcome};
+use crate::trigger::SweepTrigger;
 
 /// The request id, time and deadline of one invocation.
 #[derive(Debug, Clone, Copy)]
@@ -51,10 +51,7 @@ pub async fn handle<S: Store, O: Publisher>(
         log.write(&failure(invocation, level, error));
     })?;
     let ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-    let line = line(&trigger.run, &outcome, invocation.now, ms);
-    // Only scheduled sweeps count: requested ones must not hide a schedule that has stopped.
-    let scheduled = trigger.kind == RunTrigger::Schedule && matches!(outcome, SweepOutcome::Done(_));
-    log.write(&if scheduled { line.count("sweeps", 1) } else { line });
+    log.write(&line(&trigger, &outcome, invocation.now, ms));
     Ok(match outcome {
         SweepOutcome::Done(summary) => {
             json!({"status": "completed", "run_id": trigger.run.as_str(), "summary": *summary})
@@ -79,10 +76,12 @@ fn failure(invocation: &Invocation<'_>, level: &'static str, error: &impl std::f
 }
 
 /// The one log line of an invocation.
-pub fn line(run: &RunId, outcome: &SweepOutcome, now: Timestamp, ms: u64) -> LogRecord {
-    let base = || LogRecord::new("reconciler", now).with("level", "INFO").with("run", run.as_str());
+pub fn line(trigger: &SweepTrigger, outcome: &SweepOutcome, now: Timestamp, ms: u64) -> LogRecord {
+    let run = trigger.run.as_str();
+    let base = || LogRecord::new("reconciler", now).with("level", "INFO").with("run", run);
     match outcome {
-        SweepOutcome::Done(summary) => summary.line(run.as_str(), now, ms),
+        SweepOutcome::Done(summary) if trigger.kind == RunTrigger::Schedule => summary.scheduled_line(run, now, ms),
+        SweepOutcome::Done(summary) => summary.line(run, now, ms),
         SweepOutcome::Busy { by, until } => {
             base().with("by", by.as_str()).with("until", until.to_string()).count("busy", 1)
         }

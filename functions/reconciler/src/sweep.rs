@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use domain::id::PrId;
 use domain::run::{Run, RunStep, RunTrigger};
+use domain::webhook_silence::is_silent;
 use jiff::Timestamp;
 use platform::publish::Publisher;
 use platform::store::{Store, StoreError, Usage};
@@ -133,6 +134,9 @@ impl SweepStart {
         let unknown = SweepRows::default();
         let due = due::find(cx, rows.as_ref().unwrap_or(&unknown), &mut summary).await;
         summary.breaker = rows.as_ref().ok().map(|rows| rows.gates().breaker.state.status());
+        // An unreadable row is a failed stage, not silence.
+        let silence = &cx.policies().base().webhook_silence;
+        summary.webhooks_silent = rows.as_ref().is_ok_and(|rows| is_silent(silence, rows.last_webhook, cx.now()));
         Self { rows, due, summary, spent }
     }
 

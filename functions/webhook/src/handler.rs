@@ -17,6 +17,7 @@ use platform::engine::Engine;
 use platform::publish::Publisher;
 use platform::secrets::SecretRefresher;
 use platform::store::Store;
+use platform::store::last_webhook::LastWebhook;
 use platform::telemetry::MetricLog;
 
 use crate::bot::ReportingBot;
@@ -42,6 +43,7 @@ pub struct WebhookHandler<S, O> {
     identity: BotIdentity,
     secrets: RwLock<Arc<WebhookSecrets>>,
     refresher: Option<SecretRefresher<WebhookSecrets>>,
+    last_webhook: Option<LastWebhook>,
     log: MetricLog,
 }
 
@@ -65,13 +67,19 @@ impl<S: Store, O: Publisher> WebhookHandler<S, O> {
     ) -> Self {
         let engine = Engine::new(store, publisher, policies.clone());
         let (ingester, secrets) = (Ingester::new(engine, policies.clone()), RwLock::new(Arc::new(secrets)));
-        Self { ingester, policies, identity, secrets, refresher: None, log }
+        Self { ingester, policies, identity, secrets, refresher: None, last_webhook: None, log }
     }
 
     /// Refreshes the secrets regularly, and after each failed verification: the sender's secret may have been rotated first.
     #[must_use]
     pub fn with_secret_refresh(self, refresher: SecretRefresher<WebhookSecrets>) -> Self {
         Self { refresher: Some(refresher), ..self }
+    }
+
+    /// Stores when the last webhook of GitHub was received, so that a sweep notices silence.
+    #[must_use]
+    pub fn with_last_webhook(self) -> Self {
+        Self { last_webhook: Some(LastWebhook::default()), ..self }
     }
 
     fn use_secrets(&self, secrets: WebhookSecrets) {
@@ -110,6 +118,10 @@ impl<S: Store, O: Publisher> WebhookHandler<S, O> {
         let ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         match result {
             Ok(result) => {
+                // Only GitHub sends a delivery id.
+                if let Some(last_webhook) = self.last_webhook.as_ref().filter(|_| !request_log.delivery.is_empty()) {
+                    last_webhook.received(self.engine().store(), now).await;
+                }
                 self.log.write(&log::ingested(&request_log, &result, now, ms));
                 response::ingested(&result)
             }

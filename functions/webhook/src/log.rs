@@ -75,8 +75,12 @@ pub(crate) fn ingested(request: &RequestLog<'_>, result: &IngestResult, now: Tim
 
 pub(crate) fn rejected(request: &RequestLog<'_>, problem: &WebhookProblem, now: Timestamp) -> LogRecord {
     // Unauthenticated senders can cause any number of these lines, so they are short and hold none of the payload.
+    let counter = match problem.is_unauthorized() {
+        true => "unauthorized",
+        false => "rejected",
+    };
     LogRecord::new(FUNCTION, now)
-        .count("rejected", 1)
+        .count(counter, 1)
         .with("code", problem.code)
         .with("path", truncate(&request.path.escape_default().to_string(), 30))
         .with_some(

@@ -39,5 +39,5 @@ async fn build(
             .inspect_err(|error| tracing::error!(%error, "rotated webhook secret is invalid; keeping the old one"))
             .ok()
     };
-    Ok(webhook.with_secret_refresh(SecretRefresher::new(secret_env, Timestamp::now, reload)))
+    Ok(webhook.with_last_webhook().with_secret_refresh(SecretRefresher::new(secret_env, Timestamp::now, reload)))
 }

@@ -32,6 +32,7 @@ pub mod text;
 pub mod time;
 pub mod transient;
 pub mod transition;
+pub mod webhook_silence;
 
 #[cfg(test)]
 mod tests;

@@ -100,6 +100,8 @@ pub struct SweepSummary {
     pub redelivered: u32,
     /// Missed webhooks, by kind: events found only by verification, and failed deliveries.
     pub webhooks_missed: BTreeMap<String, u32>,
+    /// No webhook has been received for long, within business hours.
+    pub webhooks_silent: bool,
     /// Remedies in flight at the start of the sweep.
     pub in_flight: u32,
     /// Undecodable items; retried in an hour.
@@ -243,10 +245,17 @@ impl SweepSummary {
             .count("github_points", self.github_points)
             .count("store_requests", self.store_requests)
             .count("failed_stages", self.errors.len() as u64)
-            .gauge("oldest_due_secs", "Seconds", self.oldest_due_secs)
+            .with("oldest_due_secs", self.oldest_due_secs)
             .gauge("in_flight", "Count", self.in_flight.into())
             .gauge("breaker_open", "Count", self.breaker.is_some_and(|status| status != BreakerStatus::Closed).into())
             .duration_ms(ms)
+    }
+
+    /// The log line of a scheduled sweep, with the metrics that only the schedule can tell: a requested sweep must not hide a schedule that has
+    /// stopped, and its scope says nothing about what is due elsewhere.
+    pub fn scheduled_line(&self, run: &str, at: Timestamp, ms: u64) -> LogRecord {
+        let line = self.line(run, at, ms).count("sweeps", 1).gauge("oldest_due_secs", "Seconds", self.oldest_due_secs);
+        line.gauge("webhooks_silent", "Count", self.webhooks_silent.into())
     }
 }
 

@@ -11,6 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use platform::publish::{Destination, OutboundMessage, Publisher};
 use platform::store::gates::{self, GateRows};
 use platform::store::github_contact;
+use platform::store::last_webhook;
 use platform::store::not_before;
 use platform::store::{COUNT, Condition, Key, RowWrite, Store, StoreError, number, number_of};
 use platform::sweep_summary::{SkipReason, SweepSummary};
@@ -35,6 +36,8 @@ pub(crate) struct SweepRows {
     pub(crate) inventory_not_before: Option<Timestamp>,
     /// When GitHub was last read.
     pub(crate) github_contact: GithubContact,
+    /// When GitHub's last webhook was received.
+    pub(crate) last_webhook: Option<Timestamp>,
     /// The number of the last breaker trip that was mailed.
     mailed_trips: u64,
 }
@@ -57,7 +60,8 @@ fn notice_key() -> Key {
 
 pub(crate) async fn load<S: Store>(store: &S, now: Timestamp) -> Result<SweepRows, StoreError> {
     let [breaker, pause, released] = gates::keys();
-    let others = [notice_key(), not_before::key(GITHUB), not_before::key(INVENTORY), github_contact::key()];
+    let limits = [not_before::key(GITHUB), not_before::key(INVENTORY)];
+    let others = [notice_key(), github_contact::key(), last_webhook::key()].into_iter().chain(limits);
     let keys: Vec<Key> = [breaker, pause, released].into_iter().chain(others).collect();
     let rows = store.get_many(&keys, now).await?;
     let mailed = rows.iter().find(|(key, _)| *key == notice_key()).and_then(|(_, row)| number_of(row, COUNT));
@@ -66,6 +70,7 @@ pub(crate) async fn load<S: Store>(store: &S, now: Timestamp) -> Result<SweepRow
         github_not_before: not_before::read(&rows, GITHUB, now),
         inventory_not_before: not_before::read(&rows, INVENTORY, now),
         github_contact: github_contact::read(&rows)?,
+        last_webhook: last_webhook::read(&rows),
         mailed_trips: mailed.and_then(|count| u64::try_from(count).ok()).unwrap_or(0),
     })
 }

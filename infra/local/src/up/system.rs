@@ -212,7 +212,8 @@ impl LocalSystem {
             external.own.clone(),
             external.senders.clone(),
             self.log(),
-        );
+        )
+        .with_last_webhook();
         let settings = admin::AdminSettings {
             keys: self.access.keys.clone(),
             owner: external.owner.clone(),

@@ -411,7 +411,7 @@ mode = "act"
         line 27: transient.other.conclusions[0] must not be empty: a conclusion cannot be empty
         line 29: repos."acme/app".budgets.lifetime must be at least 3 (it is 2): budgets.rebuild alone allows 3, and could never be used up
         line 30: repos."acme/app".sweep must be a table, not a whole number
-        line 31: repos."acme/app".repos is not a known field: expected one of `approver_bot`, `automerge_bot`, `backlog`, `backoff`, `breaker`, `budgets`, `check_run`, `checks`, `coordination`, `limits`, `managed`, `mode`, `never_transient`, `policy_bot`, `post_merge_health`, `rebuild`, `retention`, `retrigger`, `rules`, `status_issue`, `sweep`, `thresholds_minutes`, `transient`, `triggers`
+        line 31: repos."acme/app".repos is not a known field: expected one of `approver_bot`, `automerge_bot`, `backlog`, `backoff`, `breaker`, `budgets`, `check_run`, `checks`, `coordination`, `limits`, `managed`, `mode`, `never_transient`, `policy_bot`, `post_merge_health`, `rebuild`, `retention`, `retrigger`, `rules`, `status_issue`, `sweep`, `thresholds_minutes`, `transient`, `triggers`, `webhook_silence`
         line 32: repos.app is invalid: `app` is not a repository: expected `owner/name`
         "#);
     }
@@ -457,7 +457,7 @@ mode = "act"
             assert!(problems.starts_with(expected), "{text}: {problems}");
             assert_eq!(problems.lines().count(), 1, "{problems}");
         }
-        assert!(problems("zzz = 1").ends_with("`transient`, `triggers`, `repos`"));
+        assert!(problems("zzz = 1").ends_with("`triggers`, `webhook_silence`, `repos`"));
         // A field is suggested only up to a distance of one plus a quarter of its length.
         assert!(problems("mo = 1").contains("did you mean `mode`?"));
         assert!(problems("made_x = 1").contains("expected one of"));

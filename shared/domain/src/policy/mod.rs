@@ -23,9 +23,9 @@ pub use self::pattern::{CompiledPattern, InvalidPattern, Pattern, TextPattern};
 #[cfg(feature = "schema")]
 pub use self::schema::schema;
 pub use self::sections::{
-    ApproverBot, AutomergeBot, Backoff, BehindRule, BotRetrigger, Breaker, Budgets, CheckRunSettings, Checks, Limits,
-    ManagedSelector, Mode, PolicyBot, Rebuild, RebuildVia, Retention, Retrigger, RetriggerVia, Rules, Sweep,
-    Thresholds, Triggers,
+    ApproverBot, AutomergeBot, Backoff, BehindRule, BotRetrigger, Breaker, Budgets, CheckRunSettings, Checks,
+    DayOfWeek, Limits, ManagedSelector, Mode, PolicyBot, Rebuild, RebuildVia, Retention, Retrigger, RetriggerVia,
+    Rules, Sweep, Thresholds, Triggers, WebhookSilence,
 };
 pub use self::url::is_secure_url;
 use crate::id::RepoName;
@@ -69,6 +69,8 @@ pub struct Policy {
     pub limits: Limits,
     /// The reconciler's scheduled sweep.
     pub sweep: Sweep,
+    /// When GitHub's silence raises an alarm.
+    pub webhook_silence: WebhookSilence,
     /// Reconcile requests, which run before the next scheduled sweep.
     pub triggers: Triggers,
     /// How long data is kept.

@@ -338,6 +338,34 @@ table! {
     }
 }
 
+/// A day of the week.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum DayOfWeek {
+    Mon,
+    Tue,
+    Wed,
+    Thu,
+    Fri,
+    Sat,
+    Sun,
+}
+
+table! {
+    /// When GitHub's silence raises an alarm.
+    WebhookSilence {
+        /// Minutes without a webhook within business hours; 0 turns the alarm off.
+        minutes: u32 = 120,
+        /// The hour (UTC) at which a business day begins.
+        from_hour: u32 = 7,
+        /// The hour (UTC) at which it ends; if it is not after `from_hour`, on the next day.
+        to_hour: u32 = 18,
+        /// The days on which business hours begin.
+        days: Vec<DayOfWeek> = vec![DayOfWeek::Mon, DayOfWeek::Tue, DayOfWeek::Wed, DayOfWeek::Thu, DayOfWeek::Fri],
+    }
+}
+
 table! {
     /// Reconcile requests, which run before the next scheduled sweep: one pull request, a base branch, or everything.
     Triggers {

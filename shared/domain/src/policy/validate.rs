@@ -6,7 +6,7 @@ use super::Policy;
 use super::coordination::{Backlog, Coordination, PostMergeHealth, StatusIssue};
 use super::sections::{
     Backoff, BotRetrigger, Breaker, Budgets, Limits, ManagedSelector, Retention, Retrigger, RetriggerVia, Sweep,
-    Thresholds, Triggers,
+    Thresholds, Triggers, WebhookSilence,
 };
 use super::url::is_secure_url;
 use crate::coordination::is_control_label;
@@ -63,6 +63,7 @@ pub(super) fn validate(policy: &Policy) -> Vec<ConfigFinding> {
     findings.breaker(&policy.breaker);
     findings.limits(&policy.limits);
     findings.sweep(&policy.sweep);
+    findings.webhook_silence(&policy.webhook_silence);
     findings.triggers(&policy.triggers);
     findings.retention(&policy.retention);
     findings.coordination(&policy.coordination);
@@ -207,6 +208,12 @@ impl ConfigFindings {
         self.number("sweep.max_prs", max_prs, 1, 100_000, "no pull request would be processed");
         let never_found = "a pull request whose webhook was lost would never be found";
         self.number("sweep.inventory_every", inventory_every, 1, 100_000, never_found);
+    }
+
+    fn webhook_silence(&mut self, silence: &WebhookSilence) {
+        self.number("webhook_silence.minutes", silence.minutes, 0, 1_440, "");
+        self.number("webhook_silence.from_hour", silence.from_hour, 0, 23, "");
+        self.number("webhook_silence.to_hour", silence.to_hour, 0, 24, "");
     }
 
     fn triggers(&mut self, triggers: &Triggers) {
@@ -397,6 +404,9 @@ mod tests {
             ("sweep.concurrency", 1, 100),
             ("sweep.max_prs", 1, 100_000),
             ("sweep.inventory_every", 1, 100_000),
+            ("webhook_silence.minutes", 0, 1_440),
+            ("webhook_silence.from_hour", 0, 23),
+            ("webhook_silence.to_hour", 0, 24),
             ("triggers.max_debounce_secs", 10, 86_400),
             ("triggers.per_repo_per_day", 1, 1_000_000),
             ("triggers.per_org_per_day", 1, 1_000_000),

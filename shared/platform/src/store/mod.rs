@@ -6,6 +6,7 @@ pub mod counter;
 pub mod dynamo;
 pub mod gates;
 pub mod github_contact;
+pub mod last_webhook;
 pub mod lease;
 pub mod managed_issue;
 pub mod not_before;
