@@ -14,7 +14,7 @@ use crate::stack::{ADMIN_KEY, Stack, WEBHOOK_SECRET};
 const HEAL_TIMEOUT: Duration = Duration::from_secs(150);
 
 /// Deploying takes a minute, so `SUTURE_STACK=0` skips this test, except in CI.
-fn is_skipped() -> bool {
+pub(crate) fn is_skipped() -> bool {
     let is = |name: &str, value: &str| std::env::var(name).is_ok_and(|found| found == value);
     let skipped = is("SUTURE_STACK", "0") && !is("CI", "true");
     if skipped {

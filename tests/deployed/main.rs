@@ -11,6 +11,7 @@ mod end_to_end;
 mod github_app;
 mod monthly_cost;
 mod operability;
+mod rehearsal;
 mod requirements;
 mod sample_events;
 mod secrets;

@@ -222,10 +222,15 @@ impl Stack {
     }
 }
 
-/// The fields of each secret.
-fn secret_of(settings: &FakeSettings) -> Value {
+/// The entry of the key in `SUTURE_ADMIN_KEYS`.
+pub(crate) fn admin_key_entry() -> String {
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, ADMIN_KEY.as_bytes());
     let digest: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("ops:admin:{digest}")
+}
+
+/// The fields of each secret.
+fn secret_of(settings: &FakeSettings) -> Value {
     json!({
         SECRET: {"github_token": settings.tokens[0].0, "jenkins_token": settings.jenkins_token},
         WEBHOOK_SECRET: {
@@ -235,7 +240,7 @@ fn secret_of(settings: &FakeSettings) -> Value {
             "approver_bot_secret": settings.bot_secret(FakeBot::Approver),
             "automerge_bot_secret": settings.bot_secret(FakeBot::Automerge),
         },
-        ADMIN_SECRET: {"admin_keys": format!("ops:admin:{digest}")},
+        ADMIN_SECRET: {"admin_keys": admin_key_entry()},
     })
 }
 
