@@ -63,6 +63,7 @@ macro_rules! contract {
             );
             contract!(@clauses $store, queries,
                 due_query_returns_the_oldest_first,
+                repositories_are_spread_over_rows_and_the_old_row_counts,
                 repository_is_listed_by_state_and_paged,
                 runs_events_heads_and_vulnerabilities_are_queried,
                 undecodable_row_is_counted_and_skipped,

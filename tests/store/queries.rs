@@ -4,7 +4,7 @@ use domain::id::{EffectId, RunId};
 use domain::signals::CheckVerdict;
 use domain::state::State;
 use platform::engine::Engine;
-use platform::store::queries::{by_head, due, events, pull_requests, records, runs_of, vulnerability};
+use platform::store::queries::{by_head, due, events, pull_requests, records, repos, runs_of, vulnerability};
 use platform::store::schema::{self, DueSubject};
 use platform::store::{Condition, Key, RowWrite, Store};
 use serde_dynamo::{AttributeValue, Item};
@@ -41,6 +41,25 @@ pub(crate) async fn due_query_returns_the_oldest_first(store: &impl Store) {
     assert_eq!(later.entries.len(), 5, "three pull requests, a run, an effect");
     let capped = due(store, 1, minute(24 * 60), minute(24 * 60)).await.unwrap();
     assert!(capped.more && capped.entries.len() < 5);
+}
+
+/// One row of thousands of repositories made every registration an expensive write.
+pub(crate) async fn repositories_are_spread_over_rows_and_the_old_row_counts(store: &impl Store) {
+    let names = |n: u32| format!("acme/service-{n}").parse().unwrap();
+    for n in 0..64 {
+        store.write(vec![schema::add_repo(&names(n))], start()).await.unwrap();
+    }
+    let mut old = Item::default();
+    old.inner_mut()
+        .insert("repos".to_owned(), AttributeValue::Ss(vec!["acme/old".to_owned(), "acme/service-1".to_owned()]));
+    let old = RowWrite::Put { key: Key::state("REPOS"), item: old, only_if: Condition::Always };
+    store.write(vec![old], start()).await.unwrap();
+    let listed = repos(store, start()).await.unwrap();
+    assert_eq!(listed.len(), 65);
+    assert!(listed.contains(&"acme/old".parse().unwrap()));
+    let rows = store.get_many(&schema::repos_keys(), start()).await.unwrap();
+    let most = rows.iter().map(|(_, row)| schema::repos_of(row).len()).max().unwrap();
+    assert!(rows.len() > 8 && most < 20, "{} rows, the largest with {most}", rows.len());
 }
 
 pub(crate) async fn repository_is_listed_by_state_and_paged(store: &impl Store) {

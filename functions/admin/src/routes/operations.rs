@@ -31,8 +31,10 @@ use crate::problem::{ApiProblem, CommonProblems};
 use crate::view::EventView;
 use crate::view::overview::{BreakerView, PauseView};
 
-/// Events of one export: a Lambda response has a size limit.
+/// Events of one export.
 const MAX_EXPORTED: usize = 8_000;
+/// Bytes of one export: a Lambda response has at most 6 MB.
+const MAX_EXPORTED_BYTES: usize = 4 << 20;
 
 /// The longest branch name, in characters: it is part of a DynamoDB key of at most 2048 bytes.
 const MAX_BRANCH_CHARS: usize = 255;
@@ -274,6 +276,21 @@ struct ExportedEvent {
     event: EventView,
 }
 
+/// The lines that fit, and the time to continue from if some do not. A page holds all events of its first time, so that each page makes
+/// progress.
+fn first_page(lines: Vec<(Timestamp, String)>, max_bytes: usize) -> (String, Option<Timestamp>) {
+    let (mut page, mut first) = (String::new(), None);
+    for (at, line) in lines {
+        let began = *first.get_or_insert(at);
+        if page.len() + line.len() >= max_bytes && at > began {
+            return (page, Some(at));
+        }
+        page.push_str(&line);
+        page.push('\n');
+    }
+    (page, None)
+}
+
 /// Exports the events that changed a state or are notable, one JSON object per line, in order of time, of at most 31 days. If
 /// the response is truncated, the header `x-next-from` has the `from` to continue with; events of that time are repeated.
 #[utoipa::path(
@@ -289,16 +306,41 @@ pub(crate) async fn export_events<S: Store + 'static, O: Publisher + 'static>(
     let day = SignedDuration::from_hours(24);
     let from = query.from.unwrap_or_else(|| to.saturating_sub(day).unwrap_or(Timestamp::MIN));
     let (events, next) = admin.api.export(&caller, from, to, MAX_EXPORTED).await?;
-    let mut lines = String::new();
+    let mut lines = Vec::with_capacity(events.len());
     for event in &events {
         let repo = event.pr.repo.to_string();
         let line = ExportedEvent { repo, number: event.pr.number, event: EventView::from(event) };
-        lines.push_str(&serde_json::to_string(&line).map_err(ApiProblem::unavailable)?);
-        lines.push('\n');
+        lines.push((event.occurred_at, serde_json::to_string(&line).map_err(ApiProblem::unavailable)?));
     }
+    let (lines, cut_at) = first_page(lines, MAX_EXPORTED_BYTES);
+    let next = cut_at.or(next);
     let mut response = ([(CONTENT_TYPE, "application/x-ndjson")], lines).into_response();
     if let Some(value) = next.and_then(|next| HeaderValue::from_str(&next.to_string()).ok()) {
         response.headers_mut().insert("x-next-from", value);
     }
     Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn export_pages_end_before_their_byte_limit_and_lose_nothing() {
+        let at = |second: i64| Timestamp::from_second(second).unwrap();
+        let all: Vec<(Timestamp, String)> =
+            (0..10).map(|n| (at(if n < 4 { 0 } else { n }), format!("{{\"n\":{n}}}"))).collect();
+        let (mut seen, mut from, mut pages) = (std::collections::BTreeSet::new(), Some(at(0)), 0);
+        while let Some(start) = from {
+            let rest: Vec<_> = all.iter().filter(|(at, _)| *at >= start).cloned().collect();
+            let (page, next) = first_page(rest, 20);
+            assert!(next.is_none_or(|next| next > start), "a page makes progress");
+            // Only events of one time may exceed the limit.
+            assert!(page.len() <= 20 || start == at(0), "{page}");
+            seen.extend(page.lines().map(str::to_owned));
+            (from, pages) = (next, pages + 1);
+        }
+        assert_eq!((seen.len(), pages), (10, 4));
+        assert_eq!(first_page(Vec::new(), 20), (String::new(), None));
+    }
 }

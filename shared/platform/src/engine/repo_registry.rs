@@ -1,4 +1,4 @@
-//! The registry of repositories with managed pull requests: one row, so that listing them needs no scan. Each process registers a
+//! The registry of repositories with managed pull requests: a few rows, so that listing them needs no scan. Each process registers a
 //! repository once. After a crash in between, the next sweep that visits one of its pull requests registers it.
 
 use std::collections::BTreeSet;

@@ -262,8 +262,8 @@ pub async fn events<S: Store>(
 
 /// The repositories that have, or had, managed pull requests.
 pub async fn repos<S: Store>(store: &S, now: Timestamp) -> Result<BTreeSet<RepoName>, StoreError> {
-    let row = store.get(&schema::repos_key(), now).await?;
-    Ok(row.as_ref().map(schema::repos_of).unwrap_or_default())
+    let rows = store.get_many(&schema::repos_keys(), now).await?;
+    Ok(rows.iter().flat_map(|(_, row)| schema::repos_of(row)).collect())
 }
 
 /// A query for the events of a day.

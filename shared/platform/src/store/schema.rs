@@ -36,7 +36,9 @@ const PUBLISH_GRACE: SignedDuration = SignedDuration::from_mins(1);
 /// log: two pull requests may share a head, and the one that stays open needs the row.
 const FORMER_HEAD_RETENTION: SignedDuration = SignedDuration::from_hours(24 * 90);
 
-/// The attribute of the registry row that holds the repositories.
+/// Rows of the registry: one row of thousands of repositories would make every registration an expensive write.
+const REPO_SHARDS: u64 = 16;
+/// The attribute of a registry row that holds the repositories.
 const REPOS: &str = "repos";
 /// The attribute that holds the serialised value.
 const BODY: &str = "body";
@@ -105,18 +107,23 @@ fn day_partition(day: Date, pr: &PrId) -> String {
     format!("{day}-{}", jitter_seed(&pr.to_string(), 0) % DAY_SHARDS)
 }
 
-/// The registry row of all repositories.
-pub fn repos_key() -> Key {
-    Key::state("REPOS")
+fn repos_key(shard: u64) -> Key {
+    Key::state(format!("REPOS#{shard}"))
+}
+
+/// All registry rows. The first version wrote one row of all repositories.
+pub fn repos_keys() -> Vec<Key> {
+    (0..REPO_SHARDS).map(repos_key).chain([Key::state("REPOS")]).collect()
 }
 
 /// Adds a repository to the registry.
 pub fn add_repo(repo: &RepoName) -> RowWrite {
     let insert = BTreeMap::from([(REPOS.to_owned(), BTreeSet::from([repo.as_str().to_owned()]))]);
-    RowWrite::Update { key: repos_key(), change: RowUpdate { insert, ..RowUpdate::default() } }
+    let key = repos_key(jitter_seed(repo.as_str(), 0) % REPO_SHARDS);
+    RowWrite::Update { key, change: RowUpdate { insert, ..RowUpdate::default() } }
 }
 
-/// The repositories in the registry row.
+/// The repositories in a registry row.
 pub fn repos_of(item: &Item) -> BTreeSet<RepoName> {
     set_of(item, REPOS).filter_map(|member| member.parse().ok()).collect()
 }
