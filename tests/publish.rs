@@ -15,7 +15,8 @@ use platform::publish::aws::{AwsPublisher, AwsTargets};
 use platform::publish::dead_letters::{DeadLetterQueue, DeadLetterSource, DlqError};
 use platform::publish::queue_message::{InvalidMessage, QueueMessage};
 use platform::publish::sqs_dead_letters::{SqsDeadLetterQueue, SqsDlq};
-use platform::publish::{Destination, OutboundMessage, Publisher};
+use platform::publish::{Destination, OutboundMessage, Publisher, TRACE_ATTRIBUTE};
+use platform::telemetry::InvocationIds;
 use tests::local_aws::{Canned, Ministack};
 use tests::{check, claim, minute, opened, pr, start};
 
@@ -218,6 +219,32 @@ async fn invalid_message_reaches_the_dead_letter_queue_with_a_reason() {
     assert_eq!(reasons.len(), 2, "{reasons:?}");
     assert!(reasons[0].contains("version 7 is not understood by this build (1): deploy"), "{reasons:?}");
     assert!(reasons[1].starts_with("the message is not JSON"), "{reasons:?}");
+}
+
+/// The lines of the Car Bridge could not be connected to the webhook that caused them.
+#[tokio::test]
+async fn message_carries_the_trace_of_its_cause_also_after_a_redrive() {
+    let config = config(Ministack::shared().endpoint()).await;
+    let client = aws_sdk_sqs::Client::new(&config);
+    let ((url, _), (dead, _)) =
+        (queue(&client, "suture-test-trace").await, queue(&client, "suture-test-trace-dead").await);
+    let targets = |url: &str| AwsTargets { queue_url: url.to_owned(), bus: "default".to_owned(), topic_arn: None };
+    let traced = InvocationIds::new("r-1", Some("Root=1-abc;Sampled=0"));
+    let publisher = AwsPublisher::new(&config, targets(&dead));
+    assert_eq!(traced.scope(publisher.publish(&[deferred("traced")])).await, [Ok(())]);
+    assert_eq!(AwsPublisher::new(&config, targets(&url)).publish(&[deferred("untraced")]).await, [Ok(())]);
+    let commands = SqsDeadLetterQueue { source: DeadLetterSource::Commands, url: dead, redrive_to: Some(url.clone()) };
+    assert_eq!(DeadLetterQueue::Sqs(SqsDlq::new(&config, vec![commands])).redrive().await, Ok(1));
+    let request = client.receive_message().queue_url(&url).max_number_of_messages(10).message_attribute_names("All");
+    let messages = request.send().await.unwrap().messages.unwrap_or_default();
+    let traces: BTreeSet<(bool, Option<String>)> = messages
+        .iter()
+        .map(|message| {
+            let trace = message.message_attributes().and_then(|attributes| attributes.get(TRACE_ATTRIBUTE));
+            (message.body().unwrap().contains("untraced"), trace.and_then(|trace| trace.string_value.clone()))
+        })
+        .collect();
+    assert_eq!(traces, BTreeSet::from([(false, Some("1-abc".to_owned())), (true, None)]));
 }
 
 #[tokio::test]

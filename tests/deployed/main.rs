@@ -9,6 +9,7 @@ mod dependencies;
 mod documents;
 mod end_to_end;
 mod github_app;
+mod log_lines;
 mod monthly_cost;
 mod operability;
 mod rehearsal;

@@ -5,10 +5,10 @@ use crate::dispatch::{CarBridge, MessageOutcome, RetryableError};
 use aws_lambda_events::event::sqs::SqsEvent;
 use aws_lambda_events::sqs::{BatchItemFailure, SqsBatchResponse};
 use jiff::{SignedDuration, Timestamp};
-use platform::publish::Publisher;
 use platform::publish::queue_message::{QueueMessage, Task};
+use platform::publish::{Publisher, TRACE_ATTRIBUTE};
 use platform::store::Store;
-use platform::telemetry::{LogRecord, MetricLog};
+use platform::telemetry::{InvocationIds, LogRecord, MetricLog};
 
 /// No message is started with less than this left before Lambda ends the invocation: each message makes several calls to GitHub,
 /// Jenkins and AWS, and each call has its own timeout.
@@ -28,7 +28,9 @@ pub async fn handle<S: Store, O: Publisher>(
         let id = message.message_id.unwrap_or_default();
         let body = message.body.as_deref().unwrap_or_default();
         let in_time = deadline.duration_since(now()) >= RESERVE;
-        if !in_time || handle_one(bridge, &id, body, log, &now).await.is_err() {
+        let trace = message.message_attributes.get(TRACE_ATTRIBUTE).and_then(|trace| trace.string_value.as_deref());
+        let ids = InvocationIds::current().unwrap_or_default().in_trace(trace);
+        if !in_time || ids.scope(handle_one(bridge, &id, body, log, &now)).await.is_err() {
             let mut failure = BatchItemFailure::default();
             failure.item_identifier = id;
             response.batch_item_failures.push(failure);

@@ -14,6 +14,7 @@ use platform::env::Environment;
 use platform::publish::Publisher;
 use platform::secrets::{SecretEnv, SecretRefresher};
 use platform::store::Store;
+use platform::telemetry::InvocationIds;
 use platform::transport::Transport;
 use platform::{aws, env};
 
@@ -36,7 +37,8 @@ async fn main() -> Result<(), Error> {
             http.use_secret(secret);
         }
         let deadline = deadline.unwrap_or(Timestamp::MAX);
-        Ok::<_, Error>(car_bridge::handle(bridge, event.payload, log, Timestamp::now, deadline).await)
+        let ids = InvocationIds::new(&event.context.request_id, event.context.xray_trace_id.as_deref());
+        Ok::<_, Error>(ids.scope(car_bridge::handle(bridge, event.payload, log, Timestamp::now, deadline)).await)
     }))
     .await
 }

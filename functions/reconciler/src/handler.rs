@@ -71,7 +71,6 @@ fn failure(invocation: &Invocation<'_>, level: &'static str, error: &impl std::f
     LogRecord::new("reconciler", invocation.now)
         .count("failed", 1)
         .with("level", level)
-        .with("request", invocation.request_id)
         .with("error", error.to_string())
 }
 

@@ -11,6 +11,7 @@ use platform::env::Environment;
 use platform::publish::Publisher;
 use platform::secrets::SecretEnv;
 use platform::store::Store;
+use platform::telemetry::InvocationIds;
 use platform::transport::Transport;
 use platform::{aws, env};
 use reconciler::{Invocation, Reconciler};
@@ -40,7 +41,8 @@ async fn start() -> Result<(), Error> {
         let now = Timestamp::now();
         clients.refresh_if_stale(now).await;
         let invocation = Invocation { request_id: &event.context.request_id, now, deadline: deadline.unwrap_or(now) };
-        Ok::<_, Error>(reconciler::handle(sweep, event.payload, &invocation, log).await?)
+        let ids = InvocationIds::new(&event.context.request_id, event.context.xray_trace_id.as_deref());
+        Ok::<_, Error>(ids.scope(reconciler::handle(sweep, event.payload, &invocation, log)).await?)
     }))
     .await
 }

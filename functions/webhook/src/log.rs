@@ -2,7 +2,7 @@
 
 use crate::ingest::{IngestError, IngestResult, IngestStatus};
 use domain::event::truncate;
-use domain::id::CommandId;
+use domain::id::{CommandId, RunId};
 use jiff::Timestamp;
 use platform::telemetry::LogRecord;
 
@@ -56,9 +56,10 @@ pub(crate) fn ingested(request: &RequestLog<'_>, result: &IngestResult, now: Tim
     // Command and run ids connect this line to those of the other functions.
     let commands: Vec<&str> =
         result.pull_requests.iter().flat_map(|one| &one.commands).map(CommandId::as_str).take(20).collect();
-    line = line.with_some("commands", (!commands.is_empty()).then_some(commands));
     let run = result.run.as_ref().or_else(|| result.pull_requests.iter().find_map(|one| one.run.as_ref()));
-    line = line.with_some("run", run.map(|run| run.as_str().to_owned()));
+    // The run of a person's command has the id of the command.
+    let run = run.map(RunId::as_str).or(commands.first().copied()).map(str::to_owned);
+    line = line.with_some("commands", (!commands.is_empty()).then_some(commands)).with_some("run", run);
     if let Some(ms) = result.pull_requests.iter().find_map(|one| one.run_duration_ms) {
         line = line.gauge("run_ms", "Milliseconds", ms);
     }

@@ -14,6 +14,8 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use tower::ServiceBuilder;
 use tracing::error;
 
+use crate::telemetry::InvocationIds;
+
 /// Characters that API Gateway passes on in a query although a URI must not contain them.
 const NOT_IN_QUERIES: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'<').add(b'>');
 /// The response must be sent this long before Lambda stops the invocation.
@@ -28,7 +30,8 @@ where
     let handler = &handler;
     let with_timeout = service_fn(move |request: Request| async move {
         let left = time_left(&request, Timestamp::now());
-        match tokio::time::timeout(left, handler(request)).await {
+        let ids = invocation_ids(&request);
+        match tokio::time::timeout(left, ids.scope(handler(request))).await {
             Ok(response) => Ok::<_, Error>(response?.into_response().await),
             Err(_) => {
                 error!("request timed out; responded 503");
@@ -37,6 +40,13 @@ where
         }
     });
     lambda_runtime::run(ServiceBuilder::new().map_request(normalise).service(Adapter::from(with_timeout))).await
+}
+
+/// The tracing header of API Gateway if there is one: Lambda's own begins a new trace.
+fn invocation_ids(request: &Request) -> InvocationIds {
+    let Some(context) = request.lambda_context_ref() else { return InvocationIds::default() };
+    let header = request.headers().get("x-amzn-trace-id").and_then(|header| header.to_str().ok());
+    InvocationIds::new(&context.request_id, header.or(context.xray_trace_id.as_deref()))
 }
 
 fn time_left(request: &Request, now: Timestamp) -> Duration {
@@ -133,6 +143,18 @@ mod tests {
     fn invalid_query_is_encoded() {
         let invalid = request(&json!({"rawQueryString": "a=<b> c\"d&e=%20"}));
         assert_eq!(invalid.uri().query(), Some("a=%3Cb%3E%20c%22d&e=%20"));
+    }
+
+    #[test]
+    fn trace_of_api_gateway_goes_on() {
+        let mut context = Context::default();
+        context.request_id = "r-1".to_owned();
+        context.xray_trace_id = Some("Root=1-lambda".to_owned());
+        let traced = json!({"host": "suture.example", "x-amzn-trace-id": "Root=1-gateway;Sampled=0"});
+        let ids = invocation_ids(&request(&json!({"headers": traced})).with_lambda_context(context.clone()));
+        assert_eq!((ids.request_id.as_str(), ids.trace.as_deref()), ("r-1", Some("1-gateway")));
+        let ids = invocation_ids(&request(&json!({})).with_lambda_context(context));
+        assert_eq!(ids.trace.as_deref(), Some("1-lambda"));
     }
 
     #[test]

@@ -2,11 +2,57 @@
 //! before the response, because Lambda then freezes the process.
 
 use std::fmt;
+use std::future::Future;
 use std::io::{self, Write};
 use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
+
+tokio::task_local! {
+    static INVOCATION: InvocationIds;
+}
+
+/// The ids of a Lambda invocation. Every log line that is written within its scope carries them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct InvocationIds {
+    /// The request id of Lambda, which the platform's own lines and the access log of API Gateway carry too.
+    pub request_id: String,
+    /// The root of the trace: it stays the same from a webhook over the queue to the Car Bridge.
+    pub trace: Option<String>,
+}
+
+impl InvocationIds {
+    /// `trace` is a tracing header, such as `Root=1-…;Parent=…;Sampled=0`.
+    pub fn new(request_id: &str, trace: Option<&str>) -> Self {
+        Self { request_id: request_id.to_owned(), trace: trace.and_then(trace_root) }
+    }
+
+    /// The ids of the invocation that is being handled, if any.
+    pub fn current() -> Option<Self> {
+        INVOCATION.try_with(Clone::clone).ok()
+    }
+
+    /// Continues another trace, if there is one.
+    #[must_use]
+    pub fn in_trace(self, trace: Option<&str>) -> Self {
+        Self { trace: trace.map(str::to_owned).or(self.trace), ..self }
+    }
+
+    /// Runs a future within the scope of the invocation.
+    pub async fn scope<F: Future>(self, future: F) -> F::Output {
+        INVOCATION.scope(self, future).await
+    }
+}
+
+/// The root of a tracing header.
+fn trace_root(header: &str) -> Option<String> {
+    let root = header.split(';').find_map(|part| part.trim().strip_prefix("Root="))?;
+    Some(root.to_owned()).filter(|root| !root.is_empty() && root.len() <= MAX_TRACE)
+}
+
+/// Longest trace id; those of X-Ray have 35 characters.
+const MAX_TRACE: usize = 100;
 
 /// The default namespace of the metrics in CloudWatch.
 pub const NAMESPACE: &str = "Suture";
@@ -110,7 +156,9 @@ impl MetricLog {
     /// Writes a line. A write error is ignored, because the work itself is done.
     pub fn write(&self, line: &LogRecord) {
         let Some(writer) = &self.writer else { return };
-        let mut text = line.to_json_in(&self.namespace);
+        let ids = InvocationIds::current().unwrap_or_default();
+        let line = line.clone().with_some("request_id", Some(ids.request_id).filter(|id| !id.is_empty()));
+        let mut text = line.with_some("trace", ids.trace).to_json_in(&self.namespace);
         text.push('\n');
         let mut writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = writer.write_all(text.as_bytes()).and_then(|()| writer.flush());
@@ -171,6 +219,30 @@ mod tests {
         let emf = &line["_aws"]["CloudWatchMetrics"][0];
         assert_eq!((&emf["Namespace"], &line["oldest_due_secs"]), (&json!("Suture/staging"), &json!(7)));
         assert_eq!(emf["Metrics"], json!([{"Name": "oldest_due_secs", "Unit": "Seconds"}]));
+    }
+
+    /// Lines of one request could not be told from those of another.
+    #[tokio::test]
+    async fn every_line_of_an_invocation_has_its_ids() {
+        let shared = Shared::default();
+        let log = MetricLog::writing_to(shared.clone());
+        let line = || LogRecord::new("webhook", Timestamp::UNIX_EPOCH);
+        log.write(&line());
+        let ids = InvocationIds::new("r-1", Some("Root=1-abc-def;Parent=53995c3f42cd8ad8;Sampled=1;Lineage=1:a:0"));
+        ids.clone()
+            .scope(async {
+                log.write(&line());
+                let message = InvocationIds::current().unwrap_or_default().in_trace(Some("1-message"));
+                message.scope(async { log.write(&line()) }).await;
+            })
+            .await;
+        let text = String::from_utf8(shared.0.lock().unwrap().clone()).unwrap();
+        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines[0], json!({"function": "webhook"}));
+        assert_eq!(lines[1], json!({"function": "webhook", "request_id": "r-1", "trace": "1-abc-def"}));
+        assert_eq!(lines[2], json!({"function": "webhook", "request_id": "r-1", "trace": "1-message"}));
+        assert_eq!(ids.in_trace(None).trace.as_deref(), Some("1-abc-def"));
+        assert_eq!(InvocationIds::new("r", Some("Parent=1")).trace, None);
     }
 
     #[test]

@@ -1,12 +1,15 @@
 //! The publisher on AWS: SQS for the Car Bridge, EventBridge for bots and the reconciler, SNS for notices. Batch responses have a result
 //! per entry; an entry without a positive result counts as not sent.
 
+use std::collections::HashMap;
+
 use aws_sdk_eventbridge::error::DisplayErrorContext;
 use aws_sdk_eventbridge::types::PutEventsRequestEntry;
-use aws_sdk_sqs::types::SendMessageBatchRequestEntry;
+use aws_sdk_sqs::types::{MessageAttributeValue, SendMessageBatchRequestEntry};
 use domain::bus::BUS_SOURCE;
 
-use super::{Destination, OutboundMessage, PublishError, Publisher};
+use super::{Destination, OutboundMessage, PublishError, Publisher, TRACE_ATTRIBUTE};
+use crate::telemetry::InvocationIds;
 
 /// The batch limit of SQS and EventBridge.
 const BATCH: usize = 10;
@@ -111,6 +114,7 @@ impl Publisher for AwsPublisher {
                         let entry = SendMessageBatchRequestEntry::builder().id(at.to_string()).message_body(body);
                         // On a standard queue a message group does not order messages; it makes repositories share the queue fairly.
                         let entry = entry.message_group_id(group(repo.as_str())).delay_seconds(delay);
+                        let entry = entry.set_message_attributes(trace_attribute()?);
                         entry.build().map_err(|error| PublishError(error.to_string()))
                     });
                     match entry {
@@ -131,6 +135,14 @@ impl Publisher for AwsPublisher {
         results.sort_by_key(|(at, _)| *at);
         results.into_iter().map(|(_, result)| result).collect()
     }
+}
+
+/// The trace that the message belongs to. It is an attribute of our own: Lambda counts in its own header how often a message goes round.
+fn trace_attribute() -> Result<Option<HashMap<String, MessageAttributeValue>>, PublishError> {
+    let Some(trace) = InvocationIds::current().and_then(|ids| ids.trace) else { return Ok(None) };
+    let value = MessageAttributeValue::builder().data_type("String").string_value(trace).build();
+    let value = value.map_err(|error| PublishError(error.to_string()))?;
+    Ok(Some(HashMap::from([(TRACE_ATTRIBUTE.to_owned(), value)])))
 }
 
 /// A message group id has at most 128 letters, digits and punctuation characters; a repository name fits except for its length.

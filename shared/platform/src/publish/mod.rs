@@ -20,6 +20,9 @@ use thiserror::Error;
 
 use self::queue_message::{QueueMessage, Task};
 
+/// The attribute of a queue message that names the trace it belongs to.
+pub const TRACE_ATTRIBUTE: &str = "trace";
+
 #[derive(Debug, Clone, PartialEq)]
 pub struct OutboundMessage {
     /// Idempotency key for the receiver.

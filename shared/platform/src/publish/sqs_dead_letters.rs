@@ -8,6 +8,7 @@ use aws_sdk_sqs::error::DisplayErrorContext;
 use aws_sdk_sqs::types::{Message as Received, MessageSystemAttributeName as Attribute, QueueAttributeName};
 use jiff::Timestamp;
 
+use super::TRACE_ATTRIBUTE;
 use super::dead_letters::{DeadLetter, DeadLetterSource, DeadLetters, DlqError};
 
 /// SQS' limit for one receive call.
@@ -65,7 +66,7 @@ impl SqsDlq {
     async fn receive(&self, queue: &SqsDeadLetterQueue, visibility_secs: i32) -> Result<Vec<Received>, DlqError> {
         let request = self.client.receive_message().queue_url(&queue.url).max_number_of_messages(BATCH);
         let request = request.visibility_timeout(visibility_secs).wait_time_seconds(0);
-        let request = request.message_system_attribute_names(Attribute::All);
+        let request = request.message_system_attribute_names(Attribute::All).message_attribute_names(TRACE_ATTRIBUTE);
         Ok(request.send().await.map_err(unavailable)?.messages.unwrap_or_default())
     }
 
@@ -108,6 +109,7 @@ impl SqsDlq {
                     let (Some(body), Some(handle)) = (message.body(), message.receipt_handle()) else { continue };
                     let group = attribute(&message, &Attribute::MessageGroupId);
                     let request = self.client.send_message().queue_url(redrive_to).message_body(body);
+                    let request = request.set_message_attributes(message.message_attributes().cloned());
                     request.set_message_group_id(group).send().await.map_err(unavailable)?;
                     // If the delete fails, a later redrive sends the message again.
                     self.remove(queue, handle).await?;
