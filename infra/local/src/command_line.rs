@@ -14,6 +14,7 @@ use simulate::replay;
 
 use crate::dead_letters::{self, DlqCommand};
 use crate::doctor::{self, FindingLevel};
+use crate::setup::{self, SetupOptions};
 use crate::up::{self, UpOptions};
 use crate::{config, keys};
 
@@ -55,6 +56,8 @@ enum LocalCommand {
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
+    /// Create the GitHub App: serves a page on this machine and writes the App's secrets into a file
+    Setup(SetupOptions),
     /// List, redrive, delete or purge dead letters of the deployment at SUTURE_URL, with the admin key SUTURE_KEY
     #[command(subcommand)]
     Dlq(DlqCommand),
@@ -92,6 +95,7 @@ fn run(command: LocalCommand) -> Result<(String, bool), String> {
         LocalCommand::Doctor { config } => return run_doctor(config),
         LocalCommand::Up(options) => start(options),
         LocalCommand::Dlq(command) => run_dlq(&command),
+        LocalCommand::Setup(options) => runtime()?.block_on(setup::run(options, &ProcessEnv, https()?)),
         LocalCommand::Replay(arguments) => replay::run(&arguments),
         LocalCommand::CheckConfig { file } => config::read(&file).map(|policies| config::describe(&file, &policies)),
         LocalCommand::Schema => serde_json::to_string_pretty(&schema()).map_err(|error| error.to_string()),
@@ -131,8 +135,11 @@ fn run_doctor(config: Option<PathBuf>) -> Result<(String, bool), String> {
 }
 
 fn run_dlq(command: &DlqCommand) -> Result<String, String> {
-    let transport = Transport::https().map_err(|error| format!("cannot build HTTPS client: {error}"))?;
-    runtime()?.block_on(dead_letters::run(command, &ProcessEnv, &transport))
+    runtime()?.block_on(dead_letters::run(command, &ProcessEnv, &https()?))
+}
+
+fn https() -> Result<Transport, String> {
+    Transport::https().map_err(|error| format!("cannot build HTTPS client: {error}"))
 }
 
 fn describe_key(key: &keys::NewApiKey) -> String {

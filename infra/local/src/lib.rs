@@ -5,4 +5,5 @@ pub mod config;
 mod dead_letters;
 pub mod doctor;
 mod keys;
+mod setup;
 pub mod up;
