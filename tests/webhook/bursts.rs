@@ -146,8 +146,8 @@ async fn fact_stays_within_its_request_budget() {
     // already.
     assert_eq!(cost(&pull(43, "opened", 'b', 0)).await, 4);
     assert_eq!(cost(&run('a', "build", None, &[42], 1)).await, 2);
-    // The fourth of a minute asks the throttle's counter.
-    assert_eq!(cost(&status('a', JENKINS, "pending", "", 1)).await, 4);
+    // A status names only its commit.
+    assert_eq!(cost(&status('a', JENKINS, "pending", "", 1)).await, 3);
     let before = harness.store().usage().usage();
     harness.expect(&run('f', "build", None, &[7], 1), "ignored").await;
     harness.expect(&status('f', JENKINS, "pending", "", 1), "ignored").await;
