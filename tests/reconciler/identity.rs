@@ -1,6 +1,7 @@
 //! Whose a pull request and a report are, as the sweep reads them from GitHub.
 
 use domain::event::EventKind;
+use domain::signals::PolicyVerdict;
 use domain::state::State;
 use fakes::{FakeSettings, Fault, NewPullRequest, StatusState};
 use testbed::{Testbed, pr_id};
@@ -32,14 +33,20 @@ async fn inventory_adopts_no_strangers_fork() {
 async fn sweep_believes_no_forged_policy_pass() {
     let testbed = Testbed::new(FakeSettings::default(), "");
     let pr = testbed.open();
-    testbed.with(|fakes| fakes.force(Fault::PolicyAsleep, &pr));
-    assert!(testbed.until(60, async |testbed| testbed.state(&pr).await == Some(State::ChecksPassed)).await);
+    testbed.with(|fakes| {
+        fakes.force(Fault::PolicyAsleep, &pr);
+        // Otherwise it would believe the forged status.
+        fakes.force(Fault::ApproverAsleep, &pr);
+    });
+    // Policy Bot has said that it waits for the build, and misses that the build is green.
+    assert!(testbed.until(60, async |testbed| testbed.state(&pr).await == Some(State::PolicyEvaluating)).await);
     testbed.lose_webhooks(|_, _| true);
     let forged = ("policy-bot: main", StatusState::Success, "All rules are approved");
     testbed.with(|fakes| fakes.post_status_as(&pr, "github-actions[bot]", forged));
     let verified = testbed.record(&pr).await.verified_at;
     assert!(testbed.until(60, async |testbed| testbed.record(&pr).await.verified_at > verified).await);
-    assert!(testbed.record(&pr).await.signals.policy.is_none());
+    let policy = testbed.record(&pr).await.signals.policy.map(|report| report.verdict);
+    assert_eq!(policy, Some(PolicyVerdict::Evaluating));
     assert!(testbed.state(&pr).await < Some(State::PolicyPassed));
     let anomaly = testbed.logged(&pr, EventKind::Anomaly).await.remove(0).payload;
     assert_eq!(
