@@ -11,9 +11,9 @@ use aws_sdk_dynamodb::config::Credentials;
 use domain::bus::DetailType;
 use domain::signals::CheckVerdict;
 use domain::text::Notice;
-use platform::publish::aws::{AwsPublisher, AwsTargets};
+use platform::publish::aws::{AwsPublisher, AwsTargets, QueueUrls};
 use platform::publish::dead_letters::{DeadLetterQueue, DeadLetterSource, DlqError};
-use platform::publish::queue_message::{InvalidMessage, QueueMessage};
+use platform::publish::queue_message::{InvalidMessage, QueueMessage, Task};
 use platform::publish::sqs_dead_letters::{SqsDeadLetterQueue, SqsDlq};
 use platform::publish::{Destination, OutboundMessage, Publisher, TRACE_ATTRIBUTE};
 use platform::telemetry::InvocationIds;
@@ -31,6 +31,12 @@ fn deferred(id: &str) -> OutboundMessage {
         id: id.to_owned(),
         destination: Destination::Queue { message, repo: pr(1).repo, delay: Duration::ZERO },
     }
+}
+
+fn task() -> OutboundMessage {
+    let message = QueueMessage::Task(Task::Redeliver { delivery: 7 });
+    let destination = Destination::Queue { message, repo: pr(1).repo, delay: Duration::ZERO };
+    OutboundMessage { id: "t1".to_owned(), destination }
 }
 
 fn reconcile_request() -> OutboundMessage {
@@ -67,12 +73,14 @@ async fn received(client: &aws_sdk_sqs::Client, url: &str, count: usize) -> Vec<
     bodies
 }
 
+/// Facts have a queue of their own: they do not wait behind commands, nor commands behind them.
 #[tokio::test]
 async fn commands_facts_requests_and_notices_are_published() {
     let config = config(Ministack::shared().endpoint()).await;
     let (queues, bus) = (aws_sdk_sqs::Client::new(&config), aws_sdk_eventbridge::Client::new(&config));
     let people = aws_sdk_sns::Client::new(&config);
-    let (queue_url, _) = queue(&queues, "commands").await;
+    let (commands, _) = queue(&queues, "commands").await;
+    let (facts_url, _) = queue(&queues, "facts").await;
     let (mail_url, mail_arn) = queue(&queues, "mail").await;
     let (bus_url, bus_arn) = queue(&queues, "bus-messages").await;
     let topic_arn = people.create_topic().name("alerts").send().await.unwrap().topic_arn.unwrap();
@@ -83,13 +91,14 @@ async fn commands_facts_requests_and_notices_are_published() {
     let target = aws_sdk_eventbridge::types::Target::builder().id("q").arn(bus_arn).build().unwrap();
     bus.put_targets().rule("all").event_bus_name("suture").targets(target).send().await.unwrap();
 
-    let addresses = AwsTargets { queue_url: queue_url.clone(), bus: "suture".to_owned(), topic_arn: Some(topic_arn) };
+    let urls = QueueUrls { commands: commands.clone(), facts: facts_url.clone() };
+    let addresses = AwsTargets { queues: urls, bus: "suture".to_owned(), topic_arn: Some(topic_arn) };
     let publisher = AwsPublisher::new(&config, addresses);
     let messages: Vec<OutboundMessage> =
-        (0..12).map(|n| deferred(&format!("d{n:02}"))).chain([reconcile_request(), notice()]).collect();
+        (0..12).map(|n| deferred(&format!("d{n:02}"))).chain([task(), reconcile_request(), notice()]).collect();
     let answers = publisher.publish(&messages).await;
-    assert!(answers.len() == 14 && answers.iter().all(Result::is_ok), "{answers:?}");
-    let mut facts: Vec<String> = received(&queues, &queue_url, 12)
+    assert!(answers.len() == 15 && answers.iter().all(Result::is_ok), "{answers:?}");
+    let mut facts: Vec<String> = received(&queues, &facts_url, 12)
         .await
         .iter()
         .map(|body| match QueueMessage::from_json(body).unwrap() {
@@ -102,6 +111,8 @@ async fn commands_facts_requests_and_notices_are_published() {
         .collect();
     facts.sort();
     assert_eq!(facts, (0..12).map(|n| format!("d{n:02}")).collect::<Vec<_>>());
+    let tasks = received(&queues, &commands, 1).await;
+    assert!(tasks.len() == 1 && tasks[0].contains("redeliver"), "{tasks:?}");
     let bus_messages = received(&queues, &bus_url, 1).await;
     assert!(
         bus_messages[0].contains("ReconcileRequested") && bus_messages[0].contains("acme/shop"),
@@ -113,8 +124,9 @@ async fn commands_facts_requests_and_notices_are_published() {
 
 async fn publish_to(body: &str, messages: &[OutboundMessage]) -> Vec<Result<(), String>> {
     let server = Canned::start(vec![(200, body.to_owned())]).await;
-    let addresses =
-        AwsTargets { queue_url: format!("{}/1/q", server.endpoint()), bus: "b".to_owned(), topic_arn: None };
+    let url = format!("{}/1/q", server.endpoint());
+    let queues = QueueUrls { commands: url.clone(), facts: url };
+    let addresses = AwsTargets { queues, bus: "b".to_owned(), topic_arn: None };
     let publisher = AwsPublisher::new(&config(server.endpoint()).await, addresses);
     publisher.publish(messages).await.into_iter().map(|answer| answer.map_err(|error| error.to_string())).collect()
 }
@@ -178,7 +190,7 @@ async fn invalid_message_reaches_the_dead_letter_queue_with_a_reason() {
     );
     let attributes = client.set_queue_attributes().queue_url(&url).attributes(policy, redrive).attributes(hidden, "0");
     attributes.send().await.unwrap();
-    let good = QueueMessage::Task(platform::publish::queue_message::Task::Redeliver { delivery: 1 }).to_json().unwrap();
+    let good = QueueMessage::Task(Task::Redeliver { delivery: 1 }).to_json().unwrap();
     for body in [r#"{"type":"command","v":7,"pr_number":1}"#, "not ours", &good] {
         client.send_message().queue_url(&url).message_body(body).send().await.unwrap();
     }
@@ -258,19 +270,27 @@ async fn dead_letters_are_peeked_redriven_and_deleted() {
         url: url.to_owned(),
         redrive_to: redrive_to.cloned(),
     };
-    let queues = vec![of(DeadLetterSource::Commands, &dead, Some(&alive)), of(DeadLetterSource::Sweeps, &sweeps, None)];
+    let (dead_facts, facts) =
+        (queue(&client, "suture-test-dead-facts").await.0, queue(&client, "suture-test-facts").await.0);
+    let queues = vec![
+        of(DeadLetterSource::Commands, &dead, Some(&alive)),
+        of(DeadLetterSource::Facts, &dead_facts, Some(&facts)),
+        of(DeadLetterSource::Sweeps, &sweeps, None),
+    ];
     let dlq = DeadLetterQueue::Sqs(SqsDlq::new(&config, queues));
     assert_eq!(dlq.peek().await.unwrap().messages, []);
     for body in [r#"{"type":"riddle"}"#, "not even JSON"] {
         client.send_message().queue_url(&dead).message_body(body).send().await.unwrap();
     }
+    client.send_message().queue_url(&dead_facts).message_body("a fact").send().await.unwrap();
     for _ in 0..2 {
         let dump = dlq.peek().await.unwrap();
-        assert_eq!((dump.messages.len(), dump.approximate_count), (2, 2), "{dump:?}");
+        assert_eq!((dump.messages.len(), dump.approximate_count), (3, 3), "{dump:?}");
         assert!(dump.messages.iter().all(|dead| dead.sent_at.is_some() && !dead.reason().is_empty()));
     }
-    assert_eq!(dlq.redrive().await.unwrap(), 2);
+    assert_eq!(dlq.redrive().await.unwrap(), 3);
     assert_eq!((dlq.count().await.unwrap(), received(&client, &alive, 2).await.len()), (0, 2));
+    assert_eq!(received(&client, &facts, 1).await, ["a fact"], "each returns to the queue it came from");
 
     for (queue, body) in [(&dead, "a"), (&dead, "b"), (&sweeps, "c")] {
         client.send_message().queue_url(queue).message_body(body).send().await.unwrap();

@@ -49,6 +49,7 @@ async fn release_binary_answers_gateway_events() {
             ("SUTURE_EVENTS_TABLE", &names.events),
             // Nothing listens there: an unexpected publish fails at once.
             ("SUTURE_COMMAND_QUEUE_URL", "http://127.0.0.1:9/queue"),
+            ("SUTURE_FACTS_QUEUE_URL", "http://127.0.0.1:9/facts"),
             ("SUTURE_GITHUB_OWNER", "acme"),
             ("SUTURE_ADMIN_KEYS", &entry),
         ],

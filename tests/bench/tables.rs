@@ -65,6 +65,7 @@ impl Tables {
             ("SUTURE_STATE_TABLE", self.names.state.clone()),
             ("SUTURE_EVENTS_TABLE", self.names.events.clone()),
             ("SUTURE_COMMAND_QUEUE_URL", format!("{}/123456789012/commands", self.messaging.url())),
+            ("SUTURE_FACTS_QUEUE_URL", format!("{}/123456789012/facts", self.messaging.url())),
             ("SUTURE_EVENT_BUS", "suture".to_owned()),
             ("SUTURE_ALERTS_TOPIC_ARN", "arn:aws:sns:us-east-1:123456789012:alerts".to_owned()),
         ]

@@ -2,11 +2,14 @@
 
 use aws_lambda_events::event::sqs::{SqsEvent, SqsMessage};
 use car_bridge::MessageOutcome;
+use domain::event::FactKind;
+use domain::signals::CheckVerdict;
 use fakes::{AuditedAction, NewPullRequest};
 use jiff::{SignedDuration, Timestamp};
 use platform::publish::queue_message::{QueueMessage, Task};
+use platform::store::Store as _;
 use platform::telemetry::MetricLog;
-use testbed::Testbed;
+use testbed::{Testbed, pr_id};
 
 /// All 1,024 combinations of ten valid or invalid messages.
 #[tokio::test]
@@ -139,4 +142,39 @@ async fn check_run_text_that_is_superseded_makes_no_request() {
     let fakes = testbed.fakes();
     let shown = fakes.check_runs(&pr).iter().find(|run| run.name == "suture").unwrap();
     assert!(shown.summary.contains("maria"), "{}", shown.summary);
+}
+
+/// 300 reports at once took 72 seconds: each one was a transaction of its own on the same record.
+#[tokio::test]
+async fn facts_of_one_pull_request_in_a_batch_are_one_transaction() {
+    let testbed = Testbed::quiet();
+    let prs = [testbed.open(), testbed.open()];
+    testbed.advance(SignedDuration::from_secs(3));
+    testbed.deliver_webhooks().await;
+    std::iter::from_fn(|| testbed.publisher.take_message()).for_each(drop);
+    let mut messages = Vec::new();
+    for n in 0..60 {
+        let pr = &prs[n % 2];
+        let mut fact =
+            tests::check(&pr_id(pr), format!("d{n}"), &format!("job-{n}"), CheckVerdict::Running, testbed.now());
+        if let FactKind::Check { head, .. } = &mut fact.kind {
+            *head = testbed.fakes().pull(pr).unwrap().head().parse().unwrap();
+        }
+        messages.push((format!("m{n}"), QueueMessage::Fact(Box::new(fact)).to_json().unwrap()));
+    }
+    messages.push(("poison".to_owned(), "poison".to_owned()));
+    let before = testbed.store.usage().usage().requests;
+    let written = tests::Written::default();
+    let log = MetricLog::writing_to(written.clone());
+    let response =
+        car_bridge::handle(&testbed.bridge, batch_of(messages), &log, || testbed.now(), Timestamp::MAX).await;
+    let back: Vec<&str> = response.batch_item_failures.iter().map(|failure| failure.item_identifier.as_str()).collect();
+    assert_eq!(back, ["poison"]);
+    assert_eq!(testbed.store.usage().usage().requests - before, 4, "a read and a transaction per pull request");
+    assert_eq!(written.text().matches(r#""outcome":"done""#).count(), 60, "{}", written.text());
+    for pr in &prs {
+        let jobs =
+            testbed.log(pr).await.iter().filter(|event| event.id.as_str().starts_with('d') && event.hop == 0).count();
+        assert_eq!(jobs, 30);
+    }
 }

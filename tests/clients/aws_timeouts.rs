@@ -6,7 +6,7 @@ use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_sdk_dynamodb::config::Credentials;
 use jiff::Timestamp;
 use platform::aws::{OPERATION_TIMEOUT, timeouts};
-use platform::publish::aws::{AwsPublisher, AwsTargets};
+use platform::publish::aws::{AwsPublisher, AwsTargets, QueueUrls};
 use platform::publish::{Destination, OutboundMessage, Publisher};
 use platform::secrets::FetchError;
 use platform::store::dynamo::DynamoStore;
@@ -58,8 +58,9 @@ async fn dynamodb_call_times_out() {
 
 #[tokio::test]
 async fn sqs_call_times_out() {
-    let addresses =
-        AwsTargets { queue_url: "http://127.0.0.1:9/queue".to_owned(), bus: "b".to_owned(), topic_arn: None };
+    let url = "http://127.0.0.1:9/queue".to_owned();
+    let queues = QueueUrls { commands: url.clone(), facts: url };
+    let addresses = AwsTargets { queues, bus: "b".to_owned(), topic_arn: None };
     let publisher = AwsPublisher::new(&config().await, addresses);
     let message = OutboundMessage {
         id: "m1".to_owned(),

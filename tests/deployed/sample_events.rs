@@ -61,6 +61,7 @@ impl SampleEnvironment {
             ("SUTURE_STATE_TABLE", &self.names.state),
             ("SUTURE_EVENTS_TABLE", &self.names.events),
             ("SUTURE_COMMAND_QUEUE_URL", &self.queue),
+            ("SUTURE_FACTS_QUEUE_URL", &self.queue),
             ("SUTURE_GITHUB_API_URL", &self.servers.github_url),
             ("SUTURE_JENKINS_URL", &self.servers.jenkins_url),
         ] {

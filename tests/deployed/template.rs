@@ -230,6 +230,27 @@ fn roles_grant_no_wildcard_and_no_forbidden_action() {
     }
 }
 
+/// A queue without a dead-letter queue retries a poison message for days; a role without the second queue fails at the first deferred fact.
+#[test]
+fn each_queue_of_the_car_bridge_has_dead_letters_senders_and_a_reader() {
+    let may = |role: &str, action: &str, queue: &str| {
+        let statements = grants(role);
+        let resources = statements.get(action).map(|statements| format!("{statements:?}")).unwrap_or_default();
+        resources.contains(queue)
+    };
+    for (queue, dead) in [("CommandQueue", "CommandDeadLetters"), ("FactsQueue", "FactDeadLetters")] {
+        let target = &property(queue, "RedrivePolicy")["deadLetterTargetArn"];
+        assert_eq!(target, &json!({"Fn::GetAtt": [dead, "Arn"]}));
+        for action in ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility"] {
+            assert!(may("CarBridgeRole", action, queue), "{action} {queue}");
+        }
+        assert!(may("AdminRole", "sqs:ReceiveMessage", dead) && may("AdminRole", "sqs:SendMessage", queue), "{queue}");
+        assert!(may("WebhookRole", "sqs:SendMessage", queue), "{queue}");
+    }
+    assert!(!may("ReconcilerRole", "sqs:SendMessage", "FactsQueue"), "sweeps send no facts");
+    assert_eq!(property("CarBridgeFunction", "RecursiveLoop"), "Terminate");
+}
+
 #[test]
 fn no_role_may_change_or_delete_an_event() {
     let mut appended = 0;
@@ -287,10 +308,13 @@ fn admin_and_reconciler_may_query_the_by_day_index() {
 fn timeouts_are_consistent() {
     let seconds = |name: &str, of: &str| property(name, of).as_i64().unwrap();
     let bridge = seconds("CarBridgeFunction", "Timeout");
-    assert!(seconds("CommandQueue", "VisibilityTimeout") >= 6 * bridge);
-    let mapping = &property("CarBridgeFunction", "Events")["Commands"]["Properties"];
-    assert!(mapping["ScalingConfig"]["MaximumConcurrency"].as_i64().unwrap() >= 2);
-    assert_eq!(mapping["FunctionResponseTypes"], json!(["ReportBatchItemFailures"]));
+    for (queue, mapping) in [("CommandQueue", "Commands"), ("FactsQueue", "Facts")] {
+        assert!(seconds(queue, "VisibilityTimeout") >= 6 * bridge, "{queue}");
+        let mapping = &property("CarBridgeFunction", "Events")[mapping]["Properties"];
+        assert_eq!(mapping["Queue"], json!({"Fn::GetAtt": [queue, "Arn"]}));
+        assert!(mapping["ScalingConfig"]["MaximumConcurrency"].as_i64().unwrap() >= 2, "{queue}");
+        assert_eq!(mapping["FunctionResponseTypes"], json!(["ReportBatchItemFailures"]), "{queue}");
+    }
     // WORKER_LEASE: the lease on a run (6 min) must not expire while the function still runs.
     assert!(bridge < 120, "the timeout must stay well below the lease on a run");
     // SNAPSHOT_RESERVE: a sweep reads no snapshots in its last minute.

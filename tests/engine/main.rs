@@ -5,6 +5,7 @@
 mod contention;
 mod failed_writes;
 mod retention;
+mod together;
 
 use domain::decide::FactOutcome;
 use domain::event::{Event, Fact, FactKind, RemedyUpdate};

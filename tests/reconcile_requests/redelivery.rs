@@ -226,6 +226,8 @@ async fn skipped_retried_throttled_and_blocked_remedies_are_counted() {
     let (_, QueueMessage::Command(rebuild)) = testbed.publisher.messages().remove(0) else { panic!() };
     let message = CommandMessage { command: Command::CloseAndReopen, run_id: Some(RunId::new("gone")), ..rebuild };
     let body = QueueMessage::Command(message).to_json().unwrap();
-    car_bridge::handle_one(&testbed.bridge, "m", &body, &log, || testbed.now()).await.unwrap();
+    let message = car_bridge::Message { id: "m", body: &body, trace: None };
+    let now = || testbed.now();
+    car_bridge::handle_messages(&testbed.bridge, &[message], &log, now, jiff::Timestamp::MAX).await;
     assert_eq!((metric_sum(&lines, "noop"), metric_sum(&lines, "pr_create_skipped")), (1, 1));
 }

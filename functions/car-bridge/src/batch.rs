@@ -1,9 +1,13 @@
-//! Handles an SQS batch of the command queue and builds the partial batch response: SQS redelivers exactly the messages that are to be
+//! Handles an SQS batch of one of the two queues and builds the partial batch response: SQS redelivers exactly the messages that are to be
 //! retried.
+
+use std::collections::BTreeMap;
 
 use crate::dispatch::{CarBridge, MessageOutcome, RetryableError};
 use aws_lambda_events::event::sqs::SqsEvent;
 use aws_lambda_events::sqs::{BatchItemFailure, SqsBatchResponse};
+use domain::event::Fact;
+use domain::id::PrId;
 use jiff::{SignedDuration, Timestamp};
 use platform::publish::queue_message::{QueueMessage, Task};
 use platform::publish::{Publisher, TRACE_ATTRIBUTE};
@@ -14,33 +18,118 @@ use platform::telemetry::{InvocationIds, LogRecord, MetricLog};
 /// Jenkins and AWS, and each call has its own timeout.
 const RESERVE: SignedDuration = SignedDuration::from_secs(60);
 
-/// Handles the messages of a batch by rank, and those of one rank in order. Messages for which there is no time left return to the queue.
+/// A message as received: its SQS id, the same in every delivery, and its body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Message<'a> {
+    pub id: &'a str,
+    pub body: &'a str,
+    /// The trace of the invocation that sent it.
+    pub trace: Option<&'a str>,
+}
+
+/// What became of a message; without a result there was no time left to start it.
+pub type MessageResult = Option<Result<MessageOutcome, RetryableError>>;
+
+/// Handles the messages of a batch. Those that failed, or for which there is no time left, return to the queue.
 pub async fn handle<S: Store, O: Publisher>(
     bridge: &CarBridge<S, O>,
-    mut batch: SqsEvent,
+    batch: SqsEvent,
     log: &MetricLog,
     now: impl Fn() -> Timestamp,
     deadline: Timestamp,
 ) -> SqsBatchResponse {
+    let messages: Vec<Message<'_>> = batch
+        .records
+        .iter()
+        .map(|record| Message {
+            id: record.message_id.as_deref().unwrap_or_default(),
+            body: record.body.as_deref().unwrap_or_default(),
+            trace: record.message_attributes.get(TRACE_ATTRIBUTE).and_then(|trace| trace.string_value.as_deref()),
+        })
+        .collect();
+    let results = handle_messages(bridge, &messages, log, now, deadline).await;
     let mut response = SqsBatchResponse::default();
-    batch.records.sort_by_cached_key(|message| rank(message.body.as_deref().unwrap_or_default()));
-    for message in batch.records {
-        let id = message.message_id.unwrap_or_default();
-        let body = message.body.as_deref().unwrap_or_default();
-        let in_time = deadline.duration_since(now()) >= RESERVE;
-        let trace = message.message_attributes.get(TRACE_ATTRIBUTE).and_then(|trace| trace.string_value.as_deref());
-        let ids = InvocationIds::current().unwrap_or_default().in_trace(trace);
-        if !in_time || ids.scope(handle_one(bridge, &id, body, log, &now)).await.is_err() {
+    for (message, result) in messages.iter().zip(results) {
+        if !matches!(result, Some(Ok(_))) {
             let mut failure = BatchItemFailure::default();
-            failure.item_identifier = id;
+            failure.item_identifier = message.id.to_owned();
             response.batch_item_failures.push(failure);
         }
     }
     response
 }
 
+/// Handles messages by rank, and those of one rank in order; facts of one pull request together. Returns one result per message, in
+/// the order of the messages.
+pub async fn handle_messages<S: Store, O: Publisher>(
+    bridge: &CarBridge<S, O>,
+    messages: &[Message<'_>],
+    log: &MetricLog,
+    now: impl Fn() -> Timestamp,
+    deadline: Timestamp,
+) -> Vec<MessageResult> {
+    let mut results: Vec<MessageResult> = messages.iter().map(|_| None).collect();
+    for group in in_order(messages) {
+        let started_at = now();
+        if deadline.duration_since(started_at) < RESERVE {
+            continue;
+        }
+        let handled = match &group {
+            MessageGroup::Single(at) => {
+                let message = messages[*at];
+                vec![(*at, ids_of(message).scope(bridge.handle(message.id, message.body)).await)]
+            }
+            MessageGroup::Facts(facts) => apply_facts(bridge, facts).await,
+        };
+        for (at, result) in handled {
+            ids_of(messages[at]).scope(async { log.write(&line(messages[at], &result, started_at, now())) }).await;
+            results[at] = Some(result);
+        }
+    }
+    results
+}
+
+/// The ids on the log lines of a message.
+fn ids_of(message: Message<'_>) -> InvocationIds {
+    InvocationIds::current().unwrap_or_default().in_trace(message.trace)
+}
+
+/// Messages that are handled together, by their positions in the batch.
+enum MessageGroup {
+    Single(usize),
+    /// Deferred facts of one pull request.
+    Facts(Vec<(usize, Fact)>),
+}
+
+async fn apply_facts<S: Store, O: Publisher>(
+    bridge: &CarBridge<S, O>,
+    facts: &[(usize, Fact)],
+) -> Vec<(usize, Result<MessageOutcome, RetryableError>)> {
+    let (positions, facts): (Vec<usize>, Vec<Fact>) = facts.iter().cloned().unzip();
+    match Box::pin(bridge.apply_deferred_facts(&facts)).await {
+        Ok(outcomes) => positions.into_iter().zip(outcomes.into_iter().map(Ok)).collect(),
+        // Some may be applied; they are recognised when they are delivered again.
+        Err(error) => positions.into_iter().map(|at| (at, Err(error.clone()))).collect(),
+    }
+}
+
+/// The order in which messages are handled: facts first, because a command that follows them needs them; then by rank.
+fn in_order(messages: &[Message<'_>]) -> Vec<MessageGroup> {
+    let mut facts: BTreeMap<PrId, Vec<(usize, Fact)>> = BTreeMap::new();
+    let mut others: Vec<usize> = Vec::new();
+    for (at, message) in messages.iter().enumerate() {
+        match QueueMessage::from_json(message.body) {
+            Ok(QueueMessage::Fact(fact)) => facts.entry(fact.pr.clone()).or_default().push((at, *fact)),
+            Ok(QueueMessage::Command(_) | QueueMessage::Task(_)) | Err(_) => others.push(at),
+        }
+    }
+    others.sort_by_cached_key(|at| rank(messages[*at].body));
+    let others = others.into_iter().map(MessageGroup::Single);
+    facts.into_values().map(MessageGroup::Facts).chain(others).collect()
+}
+
 /// Messages of a lower rank are handled first. Writes to GitHub are a second apart, so a person's command does not wait for the writes
-/// of Suture's own messages, and nobody waits for a check run. Facts make no such writes, and a command that follows them needs them.
+/// of Suture's own messages, and nobody waits for a check run.
 pub fn rank(body: &str) -> u8 {
     match QueueMessage::from_json(body) {
         Ok(QueueMessage::Fact(_)) => 0,
@@ -50,24 +139,9 @@ pub fn rank(body: &str) -> u8 {
     }
 }
 
-/// Handles one message and writes its log record.
-pub async fn handle_one<S: Store, O: Publisher>(
-    bridge: &CarBridge<S, O>,
-    id: &str,
-    body: &str,
-    log: &MetricLog,
-    now: impl Fn() -> Timestamp,
-) -> Result<MessageOutcome, RetryableError> {
-    let started_at = now();
-    let handled = bridge.handle(id, body).await;
-    log.write(&line(id, body, &handled, started_at, now()));
-    handled
-}
-
 /// The log record of a message: its content, the outcome and the reason.
 fn line(
-    id: &str,
-    body: &str,
+    Message { id, body, .. }: Message<'_>,
     handled: &Result<MessageOutcome, RetryableError>,
     started_at: Timestamp,
     now: Timestamp,
@@ -130,7 +204,8 @@ mod tests {
         let unreachable =
             |may_have_happened| ApiError::Unavailable { why: "no response".to_owned(), may_have_happened };
         let level = |error: RetryableError| {
-            let line = line("m1", "{}", &Err(error), Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH).to_json();
+            let message = Message { id: "m1", body: "{}", trace: None };
+            let line = line(message, &Err(error), Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH).to_json();
             ["INFO", "WARN", "ERROR"].into_iter().find(|level| line.contains(&format!("\"level\":\"{level}\"")))
         };
         for ordinary in [

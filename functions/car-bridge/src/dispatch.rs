@@ -1,4 +1,4 @@
-//! Dispatches each queue message to its handler: a deferred fact to the engine, a user's command to `user_command`, a claimed remedy to
+//! Dispatches each queue message to its handler: deferred facts to the engine, a user's command to `user_command`, a claimed remedy to
 //! `run_executor`, a task to `task`. Also holds what the handlers share: the external clients, writing once under a lease, GitHub's rate
 //! limit, and applying facts.
 
@@ -15,7 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 use thiserror::Error;
 
 use platform::clock::Clock;
-use platform::engine::ingest::apply_fact;
+use platform::engine::ingest::apply_facts;
 use platform::engine::repo_registry::RepoRegistry;
 use platform::engine::{ApplyResult, Engine, EngineError};
 use platform::github::GitHub;
@@ -128,7 +128,10 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
     pub async fn handle(&self, id: &str, body: &str) -> Result<MessageOutcome, RetryableError> {
         match QueueMessage::from_json(body)? {
             // Boxed, because the nested futures are otherwise too deep for the compiler.
-            QueueMessage::Fact(fact) => Box::pin(self.apply_deferred_fact(&fact)).await,
+            QueueMessage::Fact(fact) => {
+                let outcomes = Box::pin(self.apply_deferred_facts(&[*fact])).await?;
+                Ok(outcomes.into_iter().next().unwrap_or_else(|| MessageOutcome::Noop("no fact".to_owned())))
+            }
             QueueMessage::Command(command) if command.source.is_human() => {
                 Box::pin(self.handle_user_command(id, &command)).await
             }
@@ -137,16 +140,18 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         }
     }
 
-    pub(crate) async fn apply_deferred_fact(&self, fact: &Fact) -> Result<MessageOutcome, RetryableError> {
-        let applied = apply_fact(&self.engine, &self.repos, None, fact, self.now()).await?;
-        Ok(match applied.outcome {
+    /// Applies deferred facts of one pull request together. Returns one outcome per fact.
+    pub(crate) async fn apply_deferred_facts(&self, facts: &[Fact]) -> Result<Vec<MessageOutcome>, RetryableError> {
+        let results = apply_facts(&self.engine, &self.repos, facts, self.now()).await?;
+        let outcome = |applied: ApplyResult| match applied.outcome {
             FactOutcome::Applied | FactOutcome::Anomaly => MessageOutcome::Done(applied.reason),
             FactOutcome::Duplicate
             | FactOutcome::Ignored
             | FactOutcome::Superseded
             | FactOutcome::Refused
             | FactOutcome::Deferred => MessageOutcome::Noop(applied.reason),
-        })
+        };
+        Ok(results.into_iter().map(outcome).collect())
     }
 
     /// A unique worker name, even for two workers that handle the same message at the same time.

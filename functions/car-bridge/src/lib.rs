@@ -11,6 +11,6 @@ mod run_executor;
 mod task;
 mod user_command;
 
-pub use batch::{handle, handle_one, rank};
+pub use batch::{Message, MessageResult, handle, handle_messages, rank};
 pub use bot_http::{BotHttp, RETRIGGER_SECRET};
 pub use dispatch::{CarBridge, ExternalClients, MessageOutcome, RetryableError};

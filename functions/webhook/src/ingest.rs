@@ -20,7 +20,7 @@ use jiff::Timestamp;
 use thiserror::Error;
 
 use crate::github::{ParsedWebhook, PrSelector, WebhookFact, details_of};
-use crate::throttle::{self, SHORT_DELAY, Throttle};
+use crate::throttle::{self, CONFLICT_DELAY, Throttle};
 use platform::engine::early_reports::{self, EarlyReport};
 use platform::engine::ingest::apply_fact;
 use platform::engine::repo_registry::RepoRegistry;
@@ -329,7 +329,7 @@ impl<S: Store, O: Publisher> Ingester<S, O> {
             match apply_fact(&self.engine, &self.repos, record, &fact, now).await {
                 Ok(applied) => results.push(applied_to(pr, &applied)),
                 Err(EngineError::WriteConflict { .. }) => {
-                    deferred.push((fact, SHORT_DELAY, "write conflict"));
+                    deferred.push((fact, CONFLICT_DELAY, "write conflict"));
                 }
                 Err(error @ EngineError::Store(_)) => return Err(error.into()),
             }

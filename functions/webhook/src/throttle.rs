@@ -13,8 +13,11 @@ use platform::store::{Key, Store, StoreError};
 /// Facts of one webhook that are applied immediately; a commit can be the head of many pull requests.
 const MAX_IMMEDIATE: usize = 50;
 const WINDOW_SECS: i64 = 60;
-/// How long a fact is deferred after a write conflict, or if its webhook concerns too many pull requests.
-pub(crate) const SHORT_DELAY: Duration = Duration::from_secs(10);
+/// How long a fact is deferred if its webhook concerns too many pull requests.
+const SHORT_DELAY: Duration = Duration::from_secs(10);
+/// How long a fact is deferred after write conflicts: until the other reports on its pull request are on the queue too, because the
+/// consumer applies all of them together.
+pub(crate) const CONFLICT_DELAY: Duration = Duration::from_secs(2);
 /// SQS cannot delay a message for longer.
 const MAX_DELAY_SECS: u64 = 900;
 

@@ -435,8 +435,10 @@ async fn tables(findings: &mut DoctorReport, environment: &impl Environment, now
         return findings
             .ok(SUBJECT, "SUTURE_STATE_TABLE is not set: `cargo run` uses local tables in its data directory");
     }
-    if environment.get("SUTURE_COMMAND_QUEUE_URL").is_none() {
-        findings.fail("queue", "SUTURE_COMMAND_QUEUE_URL is not set: set it to the URL of the command queue");
+    for name in ["SUTURE_COMMAND_QUEUE_URL", "SUTURE_FACTS_QUEUE_URL"] {
+        if environment.get(name).is_none() {
+            findings.fail("queue", format!("{name} is not set: set it to the URL of the queue"));
+        }
     }
     #[cfg(not(feature = "aws"))]
     {

@@ -22,6 +22,7 @@ use platform::engine::Engine;
 use platform::github::GitHub;
 use platform::jenkins::Jenkins;
 use platform::publish::dead_letters::DeadLetterQueue;
+use platform::publish::queue_message::QueueName;
 use platform::telemetry::MetricLog;
 use platform::transport::{BoxError, Transport};
 use reconciler::Invocation;
@@ -42,8 +43,11 @@ const BRIDGE_LIMIT: Duration = Duration::from_secs(60);
 const SWEEP_LIMIT: SignedDuration = SignedDuration::from_mins(5);
 /// Six times the function's timeout, as AWS recommends.
 const VISIBILITY_TIMEOUT: SignedDuration = SignedDuration::from_mins(6);
-/// The most concurrent Car Bridge processes.
+/// The most concurrent Car Bridge processes for commands, and for facts.
 const MAX_WORKERS: u64 = 4;
+const MAX_FACT_WORKERS: u64 = 2;
+/// The most facts of a batch.
+const MAX_FACTS: u64 = 10;
 /// EventBridge and Scheduler retry a failed event this often.
 const SWEEP_RETRIES: u32 = 2;
 
@@ -139,8 +143,10 @@ pub(crate) struct Cluster {
     pub(crate) dashboard_actions: AtomicU64,
     started: AtomicU64,
     pub(crate) running: AtomicU64,
-    /// The running Car Bridge processes.
+    /// The running Car Bridge processes for commands.
     workers: AtomicU64,
+    /// The running Car Bridge processes for facts.
+    fact_workers: AtomicU64,
     pub(crate) sweeps: AtomicU64,
     pub(crate) crashes: AtomicU64,
 }
@@ -158,6 +164,7 @@ impl Cluster {
             started: AtomicU64::new(0),
             running: AtomicU64::new(0),
             workers: AtomicU64::new(0),
+            fact_workers: AtomicU64::new(0),
             sweeps: AtomicU64::new(0),
             crashes: AtomicU64::new(0),
         }))
@@ -255,18 +262,28 @@ impl Cluster {
             Some("throttled_delayed") if !invocation.early_reports.is_empty() => {
                 invocation.early_reports.iter().all(|key| self.shared.peek(key).is_some())
             }
-            Some("throttled_delayed" | "command_queued") => locked(&self.shared.queue).kept_all(&invocation.queued),
+            Some("throttled_delayed" | "command_queued") => locked(&self.shared.queues).kept_all(&invocation.queued),
             Some("ignored" | "duplicate_ignored" | "superseded") => true,
             Some(_) | None => false,
         }
     }
 
-    /// Starts a Car Bridge for each batch of visible messages, up to `MAX_WORKERS`.
+    /// Starts a Car Bridge for each batch of visible messages of each queue, up to its concurrency.
     pub(crate) fn start_workers(self: &Arc<Self>) {
-        while self.workers.load(Ordering::Relaxed) < MAX_WORKERS {
-            let most = usize::try_from(self.shared.between(1, 3)).unwrap_or(1);
-            let now = self.shared.now();
-            let batch = locked(&self.shared.queue).queue.receive(most, now, saturating_after(now, VISIBILITY_TIMEOUT));
+        for queue in QueueName::ALL {
+            self.start_workers_of(queue);
+        }
+    }
+
+    fn start_workers_of(self: &Arc<Self>, name: QueueName) {
+        let (workers, max_workers, max_batch) = match name {
+            QueueName::Commands => (&self.workers, MAX_WORKERS, 3),
+            QueueName::Facts => (&self.fact_workers, MAX_FACT_WORKERS, MAX_FACTS),
+        };
+        while workers.load(Ordering::Relaxed) < max_workers {
+            let most = usize::try_from(self.shared.between(1, max_batch)).unwrap_or(1);
+            let (now, mut queues) = (self.shared.now(), locked(&self.shared.queues));
+            let batch = queues.queue(name).receive(most, now, saturating_after(now, VISIBILITY_TIMEOUT));
             if batch.is_empty() {
                 return;
             }
@@ -274,15 +291,16 @@ impl Cluster {
                 if self.shared.happens(InternalFault::MessageDoubled, 40) {
                     // A second worker receives the message while the first handles it, or shortly after.
                     let at = saturating_after(now, locked(&self.shared.rng).seconds(0, 40));
-                    locked(&self.shared.queue).queue.set_visible_at(&message.id, at);
+                    queues.queue(name).set_visible_at(&message.id, at);
                 }
             }
-            self.workers.fetch_add(1, Ordering::Relaxed);
-            tokio::spawn(Arc::clone(self).run_bridge(batch));
+            drop(queues);
+            workers.fetch_add(1, Ordering::Relaxed);
+            tokio::spawn(Arc::clone(self).run_bridge(name, batch));
         }
     }
 
-    async fn run_bridge(self: Arc<Self>, batch: Vec<SimulatedMessage<u64, String>>) {
+    async fn run_bridge(self: Arc<Self>, name: QueueName, batch: Vec<SimulatedMessage<u64, String>>) {
         let build = |boundary: &ProcessBoundary| self.functions.bridge(boundary);
         let (_, answer) = self
             .invoke(&self.bridges, FunctionName::CarBridge, build, BRIDGE_LIMIT, async |boundary, bridge| {
@@ -291,14 +309,20 @@ impl Cluster {
             })
             .await;
         if let Some(answer) = answer {
-            let mut queue = locked(&self.shared.queue);
+            let mut queues = locked(&self.shared.queues);
             let failed =
                 |id: u64| answer.batch_item_failures.iter().any(|failure| failure.item_identifier == id.to_string());
             for message in batch.iter().filter(|message| !failed(message.id)) {
-                queue.queue.remove(&message.id).map(|message| queue.handled.insert(message.id));
+                if queues.queue(name).remove(&message.id).is_some() {
+                    queues.handled.insert(message.id);
+                }
             }
         }
-        self.workers.fetch_sub(1, Ordering::Relaxed);
+        let workers = match name {
+            QueueName::Commands => &self.workers,
+            QueueName::Facts => &self.fact_workers,
+        };
+        workers.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Sends the reconciler an event, a tick of the schedule or a request, and retries it after a failure.

@@ -153,7 +153,7 @@ impl Cluster {
             return true;
         }
         if reply.body["command_id"].is_string() {
-            return locked(&self.shared.queue).kept_all(&locked(&boundary.process.invocation).queued);
+            return locked(&self.shared.queues).kept_all(&locked(&boundary.process.invocation).queued);
         }
         let run = reply.body["run_id"].as_str();
         run.is_none_or(|run| self.shared.peek(&schema::run_key(&RunId::new(run))).is_some())

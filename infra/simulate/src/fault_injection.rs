@@ -13,6 +13,7 @@ use fakes::Fakes;
 use http::{Request, Response};
 use jiff::{SignedDuration, Timestamp};
 use platform::clock::{Clock, SleepFuture};
+use platform::publish::queue_message::QueueName;
 use platform::publish::{Destination, OutboundMessage, PublishError, Publisher};
 use platform::store::{Key, Page, Query, RowWrite, Store, StoreError, Table, UsageMeter};
 use platform::transport::{BoxError, Transport};
@@ -256,7 +257,8 @@ impl ProcessBoundary {
         match &outbound.destination {
             Destination::Queue { message, delay, .. } => {
                 let body = message.to_json().map_err(|error| PublishError(error.to_string()))?;
-                self.enqueue(body, SignedDuration::try_from(*delay).unwrap_or(SignedDuration::ZERO));
+                let delay = SignedDuration::try_from(*delay).unwrap_or(SignedDuration::ZERO);
+                self.enqueue(message.queue(), body, delay);
             }
             Destination::Bus { detail_type: DetailType::ReconcileRequested, detail } => {
                 locked(&self.shared.reconcile_requests).push(detail.clone());
@@ -278,20 +280,20 @@ impl ProcessBoundary {
         Ok(())
     }
 
-    fn enqueue(&self, body: String, delay: SignedDuration) {
+    fn enqueue(&self, name: QueueName, body: String, delay: SignedDuration) {
         let mut visible_at = saturating_after(self.shared.now(), delay);
         if self.shared.happens(InternalFault::MessageLate, 60) {
             let late = locked(&self.shared.rng).seconds(30, 900);
             self.trace(|| format!("message delayed by {late:#}"));
             visible_at = saturating_after(visible_at, late);
         }
-        let mut queue = locked(&self.shared.queue);
-        let id = queue.send(body, visible_at);
+        let mut queues = locked(&self.shared.queues);
+        let id = queues.send(name, body, visible_at);
         locked(&self.process.invocation).queued.push(id);
         if let Some(InjectedBug::QueueLoses(every)) = self.shared.config.bug
             && id.is_multiple_of(every)
         {
-            queue.queue.remove(&id);
+            queues.queue(name).remove(&id);
         }
     }
 }

@@ -9,6 +9,7 @@ use domain::time::saturating_after;
 use fakes::Fakes;
 use futures_util::FutureExt;
 use jiff::{SignedDuration, Timestamp};
+use platform::publish::queue_message::QueueName;
 use platform::store::{Key, Store};
 use serde_dynamo::Item;
 use testbed::{CallFault, MemoryStore};
@@ -30,24 +31,50 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The command queue, and the ids of handled messages.
+/// The two queues of the Car Bridge, and the ids of handled messages.
 #[derive(Default)]
-pub(crate) struct CommandQueue {
-    pub(crate) queue: SimulatedQueue<u64, String>,
+pub(crate) struct BridgeQueues {
+    commands: SimulatedQueue<u64, String>,
+    facts: SimulatedQueue<u64, String>,
     sent: u64,
     pub(crate) handled: BTreeSet<u64>,
 }
 
-impl CommandQueue {
-    pub(crate) fn send(&mut self, body: String, visible_at: Timestamp) -> u64 {
+impl BridgeQueues {
+    pub(crate) fn queue(&mut self, name: QueueName) -> &mut SimulatedQueue<u64, String> {
+        match name {
+            QueueName::Commands => &mut self.commands,
+            QueueName::Facts => &mut self.facts,
+        }
+    }
+
+    fn both(&self) -> [&SimulatedQueue<u64, String>; 2] {
+        [&self.commands, &self.facts]
+    }
+
+    pub(crate) fn send(&mut self, name: QueueName, body: String, visible_at: Timestamp) -> u64 {
         self.sent += 1;
-        self.queue.put(SimulatedMessage { id: self.sent, content: body, visible_at, receives: 0 });
-        self.sent
+        let id = self.sent;
+        self.queue(name).put(SimulatedMessage { id, content: body, visible_at, receives: 0 });
+        id
     }
 
     /// Whether there is at least one message, and each is queued or handled.
     pub(crate) fn kept_all(&self, ids: &[u64]) -> bool {
-        !ids.is_empty() && ids.iter().all(|id| self.queue.contains(id) || self.handled.contains(id))
+        let is_queued = |id: &u64| self.both().iter().any(|queue| queue.contains(id));
+        !ids.is_empty() && ids.iter().all(|id| is_queued(id) || self.handled.contains(id))
+    }
+
+    pub(crate) fn next_visible_at(&self) -> Option<Timestamp> {
+        self.both().iter().filter_map(|queue| queue.next_visible_at()).min()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.both().iter().all(|queue| queue.is_empty())
+    }
+
+    pub(crate) fn dead_letters(&self) -> usize {
+        self.both().iter().map(|queue| queue.dead().len()).sum()
     }
 }
 
@@ -55,7 +82,7 @@ pub(crate) struct SharedState {
     pub(crate) config: SimConfig,
     pub(crate) fakes: Mutex<Fakes>,
     pub(crate) store: MemoryStore,
-    pub(crate) queue: Mutex<CommandQueue>,
+    pub(crate) queues: Mutex<BridgeQueues>,
     pub(crate) checker: Mutex<InvariantChecker>,
     pub(crate) rng: Mutex<SimulationRng>,
     /// Details of `ReconcileRequested` events on the bus.
@@ -77,7 +104,7 @@ impl SharedState {
             start: fakes.now(),
             fakes: Mutex::new(fakes),
             store: MemoryStore::new(),
-            queue: Mutex::default(),
+            queues: Mutex::default(),
             checker: Mutex::new(InvariantChecker::new(config.policies.clone(), config.keeps_log)),
             rng: Mutex::new(SimulationRng::new(config.seed, 1)),
             reconcile_requests: Mutex::default(),

@@ -327,7 +327,7 @@ impl Simulation {
 
     fn next_at(&self) -> Timestamp {
         let fakes = locked(&self.shared.fakes).next_event_at();
-        let queue = locked(&self.shared.queue).queue.next_visible_at();
+        let queue = locked(&self.shared.queues).next_visible_at();
         let doubled = self.doubled.iter().map(|(at, _)| *at).min();
         let due = [fakes, queue, doubled, self.users.next_at()].into_iter().flatten().min();
         due.map_or(self.next_tick, |due| due.min(self.next_tick))
@@ -351,7 +351,7 @@ impl Simulation {
             || !self.users.is_done()
             || self.cluster.dashboard_actions.load(Ordering::Relaxed) > 0
             || running > 1
-            || !locked(&self.shared.queue).queue.is_empty()
+            || !locked(&self.shared.queues).is_empty()
             || !final_checks::left_behind(&self.shared).await.is_empty()
         {
             return false;
@@ -384,7 +384,7 @@ impl Simulation {
         }
         let mut checker = locked(&shared.checker);
         outcome.read(&checker, shared.config.seed);
-        outcome.dead_letters = locked(&shared.queue).queue.dead().len() as u64;
+        outcome.dead_letters = locked(&shared.queues).dead_letters() as u64;
         outcome.sweeps = self.cluster.sweeps.load(Ordering::Relaxed);
         outcome.killed = self.cluster.crashes.load(Ordering::Relaxed);
         outcome.github_requests = fakes.requests();

@@ -12,7 +12,7 @@ use aws_sdk_secretsmanager::error::{DisplayErrorContext, ProvideErrorMetadata};
 use jiff::Timestamp;
 
 use crate::env::{ConfigError, Environment, ProcessEnv};
-use crate::publish::aws::{AwsPublisher, AwsTargets};
+use crate::publish::aws::{AwsPublisher, AwsTargets, QueueUrls};
 use crate::publish::dead_letters::{DeadLetterQueue, DeadLetterSource};
 use crate::publish::sqs_dead_letters::{SqsDeadLetterQueue, SqsDlq};
 use crate::secrets::{FetchError, SecretEnv};
@@ -84,9 +84,17 @@ pub fn tables(environment: &impl Environment) -> Result<TableNames, ConfigError>
     })
 }
 
+/// The queues that the Car Bridge reads.
+pub fn queues(environment: &impl Environment) -> Result<QueueUrls, ConfigError> {
+    Ok(QueueUrls {
+        commands: environment.required("SUTURE_COMMAND_QUEUE_URL")?,
+        facts: environment.required("SUTURE_FACTS_QUEUE_URL")?,
+    })
+}
+
 pub fn addresses(environment: &impl Environment) -> Result<AwsTargets, ConfigError> {
     Ok(AwsTargets {
-        queue_url: environment.required("SUTURE_COMMAND_QUEUE_URL")?,
+        queues: queues(environment)?,
         bus: environment.get("SUTURE_EVENT_BUS").unwrap_or_else(|| "default".to_owned()),
         topic_arn: environment.get("SUTURE_ALERTS_TOPIC_ARN"),
     })
@@ -114,6 +122,7 @@ fn dead_letter_queues(environment: &impl Environment) -> Result<Vec<SqsDeadLette
     let mut queues = Vec::new();
     for (source, url, redrive_to) in [
         (DeadLetterSource::Commands, "SUTURE_DLQ_URL", Some("SUTURE_COMMAND_QUEUE_URL")),
+        (DeadLetterSource::Facts, "SUTURE_FACTS_DLQ_URL", Some("SUTURE_FACTS_QUEUE_URL")),
         (DeadLetterSource::Sweeps, "SUTURE_SWEEP_DLQ_URL", None),
     ] {
         if let Some(url) = environment.get(url) {
@@ -129,6 +138,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::publish::queue_message::QueueName;
 
     #[test]
     fn missing_address_is_named_and_bus_has_a_default() {
@@ -136,6 +146,10 @@ mod tests {
         assert!(tables(&set).unwrap_err().to_string().starts_with("SUTURE_EVENTS_TABLE is not set"));
         assert!(addresses(&set).unwrap_err().to_string().starts_with("SUTURE_COMMAND_QUEUE_URL is not set"));
         set.extend([("SUTURE_EVENTS_TABLE", "e"), ("SUTURE_COMMAND_QUEUE_URL", "q")]);
+        assert!(addresses(&set).unwrap_err().to_string().starts_with("SUTURE_FACTS_QUEUE_URL is not set"));
+        set.insert("SUTURE_FACTS_QUEUE_URL", "f");
+        let queues = addresses(&set).unwrap().queues;
+        assert_eq!(QueueName::ALL.map(|queue| queues.url(queue)), ["q", "f"]);
         assert_eq!(tables(&set).unwrap().events, "e");
         assert_eq!(addresses(&set).unwrap().bus, "default");
     }

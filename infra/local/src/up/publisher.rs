@@ -44,7 +44,7 @@ impl Publisher for LocalPublisher {
         for outbound in messages {
             let sent = match &outbound.destination {
                 Destination::Queue { message, delay, .. } => match message.to_json() {
-                    Ok(body) => self.queue.send(Consumer::Bridge, body, *delay).await,
+                    Ok(body) => self.queue.send(message.queue().into(), body, *delay).await,
                     Err(error) => Err(error.to_string()),
                 },
                 Destination::Bus { detail_type, detail } => self.put_event(&outbound.id, *detail_type, detail).await,

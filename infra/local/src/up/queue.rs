@@ -15,6 +15,7 @@ use domain::time::saturating_after;
 use jiff::{SignedDuration, Timestamp};
 use platform::clock::Clock;
 use platform::publish::dead_letters::{DeadLetter, DeadLetterQueue, DeadLetterSource, LocalDeadLetters};
+use platform::publish::queue_message::QueueName;
 use serde::{Deserialize, Serialize};
 use simulate::queue::{MAX_RECEIVES, SimulatedMessage, SimulatedQueue};
 use tokio::runtime::Handle;
@@ -27,13 +28,30 @@ const RETRY_AFTER: SignedDuration = SignedDuration::from_secs(30);
 /// The longest duration of a sweep.
 const VISIBILITY_TIMEOUT: SignedDuration = SignedDuration::from_mins(30);
 const MAX_REASON: usize = 300;
+/// Facts received at once, as in the deployed queue.
+const MAX_FACTS: usize = 100;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Consumer {
+    /// The Car Bridge, for commands and tasks.
     Bridge,
     Reconciler,
+    /// The Car Bridge, for deferred facts.
+    Facts,
 }
+
+impl From<QueueName> for Consumer {
+    fn from(queue: QueueName) -> Self {
+        match queue {
+            QueueName::Commands => Self::Bridge,
+            QueueName::Facts => Self::Facts,
+        }
+    }
+}
+
+/// One queue for each consumer.
+type Queues = [SimulatedQueue<String, QueueContent>; 3];
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct QueueContent {
@@ -56,8 +74,7 @@ struct QueueRow {
 pub(super) struct DurableQueue {
     client: Client,
     clock: Arc<dyn Clock>,
-    /// One for each consumer.
-    queues: Mutex<[SimulatedQueue<String, QueueContent>; 2]>,
+    queues: Mutex<Queues>,
     sent: std::sync::atomic::AtomicU64,
     changed: watch::Sender<()>,
     /// The dead letters, as the admin API shows them.
@@ -74,6 +91,7 @@ fn dead_letter(message: &QueuedMessage) -> DeadLetter {
     let SimulatedMessage { id, content, receives, .. } = message.clone();
     let queue = match content.consumer {
         Consumer::Bridge => DeadLetterSource::Commands,
+        Consumer::Facts => DeadLetterSource::Facts,
         Consumer::Reconciler => DeadLetterSource::Sweeps,
     };
     DeadLetter { id, queue, sent_at: Some(content.sent_at), receive_count: receives, body: content.body }
@@ -83,7 +101,7 @@ impl DurableQueue {
     /// Opens the queue and loads the messages left by a previous process.
     pub(super) async fn open(client: Client, clock: Arc<dyn Clock>) -> Result<Arc<Self>, String> {
         create_table(&client).await?;
-        let mut queues: [SimulatedQueue<String, QueueContent>; 2] = Default::default();
+        let mut queues = Queues::default();
         let mut rows = client.scan().table_name(TABLE).into_paginator().items().send();
         while let Some(row) = rows.next().await {
             let row = row.map_err(|error| DisplayErrorContext(error).to_string())?;
@@ -120,7 +138,7 @@ impl DurableQueue {
         DeadLetterQueue::Local(Arc::clone(&self.dead_letters))
     }
 
-    fn queues(&self) -> MutexGuard<'_, [SimulatedQueue<String, QueueContent>; 2]> {
+    fn queues(&self) -> MutexGuard<'_, Queues> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -145,8 +163,8 @@ impl DurableQueue {
         self.changed.send_replace(());
     }
 
-    /// Waits for the next message of this consumer.
-    pub(super) async fn receive(&self, consumer: Consumer) -> QueuedMessage {
+    /// Waits for the next message of this consumer, or for up to `MAX_FACTS` facts, which are applied together.
+    pub(super) async fn receive(&self, consumer: Consumer) -> Vec<QueuedMessage> {
         let mut changed = self.changed.subscribe();
         loop {
             changed.mark_unchanged();
@@ -154,24 +172,28 @@ impl DurableQueue {
             let (dead, received, next) = {
                 let queue = &mut self.queues()[consumer as usize];
                 let dead = queue.bury(now);
-                let rank = |content: &QueueContent| match consumer {
-                    Consumer::Bridge => car_bridge::rank(&content.body),
-                    Consumer::Reconciler => 0,
+                let hidden_until = saturating_after(now, VISIBILITY_TIMEOUT);
+                let rank = |content: &QueueContent| car_bridge::rank(&content.body);
+                let received = match consumer {
+                    Consumer::Bridge => queue.receive_by(rank, now, hidden_until).into_iter().collect(),
+                    Consumer::Reconciler => queue.receive(1, now, hidden_until),
+                    Consumer::Facts => queue.receive(MAX_FACTS, now, hidden_until),
                 };
-                let received = queue.receive_by(rank, now, saturating_after(now, VISIBILITY_TIMEOUT));
                 (dead, received, queue.next_visible_at())
             };
             for message in &dead {
                 self.write_dead(message).await;
             }
-            if let Some(message) = received {
+            for message in &received {
                 // Store the receive count before the message is handled, so that a message that crashes the process
                 // becomes a dead letter. After a restart it is visible at once. A failed write does not prevent
                 // handling.
                 let _ = self
                     .write_row(&SimulatedMessage { visible_at: message.content.sent_at, ..message.clone() }, false)
                     .await;
-                return message;
+            }
+            if !received.is_empty() {
+                return received;
             }
             let pause = next.map_or(SignedDuration::from_hours(1), |at| at.duration_since(now));
             let pause = Duration::try_from(pause).unwrap_or_default() + Duration::from_millis(1);
@@ -297,7 +319,7 @@ mod tests {
     }
 
     async fn next(queue: &DurableQueue, reader: Consumer) -> Option<QueuedMessage> {
-        tokio::time::timeout(Duration::from_secs(1), queue.receive(reader)).await.ok()
+        tokio::time::timeout(Duration::from_secs(1), queue.receive(reader)).await.ok()?.pop()
     }
 
     #[tokio::test]
@@ -328,6 +350,22 @@ mod tests {
         assert_eq!(next(&queue, Consumer::Reconciler).await.unwrap().content.body, "sweep");
     }
 
+    /// A storm of facts waited behind commands, whose writes to GitHub are a second apart.
+    #[tokio::test]
+    async fn facts_have_a_queue_of_their_own_and_are_received_together() {
+        let folder = QueueTables::new("facts");
+        let tables = LocalTables::open(&folder.0.join("suture.db")).await.unwrap();
+        let queue = DurableQueue::open(tables.client.clone(), clock()).await.unwrap();
+        queue.send(QueueName::Commands.into(), "command".to_owned(), Duration::ZERO).await.unwrap();
+        for n in 0..3 {
+            queue.send(QueueName::Facts.into(), format!("fact {n}"), Duration::ZERO).await.unwrap();
+        }
+        let facts = queue.receive(Consumer::Facts).await;
+        let bodies: Vec<&str> = facts.iter().map(|message| message.content.body.as_str()).collect();
+        assert_eq!(bodies, ["fact 0", "fact 1", "fact 2"]);
+        assert_eq!(next(&queue, Consumer::Bridge).await.unwrap().content.body, "command");
+    }
+
     #[tokio::test]
     async fn delayed_message_waits_and_a_new_one_wakes_the_consumer() {
         let folder = QueueTables::new("delay");
@@ -337,13 +375,13 @@ mod tests {
         assert_eq!(next(&queue, Consumer::Bridge).await, None);
         let waiting = tokio::spawn({
             let queue = Arc::clone(&queue);
-            async move { queue.receive(Consumer::Bridge).await.content.body }
+            async move { queue.receive(Consumer::Bridge).await.remove(0).content.body }
         });
         tokio::time::sleep(Duration::from_millis(20)).await;
         queue.send(Consumer::Bridge, "now".to_owned(), Duration::ZERO).await.unwrap();
         assert_eq!(waiting.await.unwrap(), "now");
         let later = tokio::time::timeout(Duration::from_secs(10), queue.receive(Consumer::Bridge)).await.unwrap();
-        assert_eq!(later.content.body, "later");
+        assert_eq!(later[0].content.body, "later");
     }
 
     #[tokio::test]
@@ -361,7 +399,8 @@ mod tests {
         let queue = DurableQueue::open(tables.client.clone(), clock()).await.unwrap();
         assert_eq!(queue.dlq().peek().await.unwrap().messages[0].body, "poison", "dead letters survive a restart");
         assert_eq!(queue.dlq().redrive().await, Ok(1));
-        let entry = tokio::time::timeout(Duration::from_secs(10), queue.receive(Consumer::Bridge)).await.unwrap();
+        let redriven = tokio::time::timeout(Duration::from_secs(10), queue.receive(Consumer::Bridge)).await.unwrap();
+        let entry = redriven.into_iter().next().unwrap();
         assert_eq!(
             (entry.content.body.as_str(), entry.receives, entry.content.reason.as_deref()),
             ("poison", 1, Some("undecodable"))

@@ -10,7 +10,7 @@ use car_bridge::{CarBridge, ExternalClients};
 use domain::breaker::minute_of;
 use domain::policy::Mode;
 use domain::time::saturating_after;
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use platform::clock::Clock;
 use platform::engine::Engine;
 use platform::telemetry::MetricLog;
@@ -164,8 +164,9 @@ impl LocalSystem {
             stopped: stopped.clone(),
         };
         for _ in 0..WORKERS {
-            work.spawn(worker().run_bridge(Arc::clone(&bridge)));
+            work.spawn(worker().run_bridge(Arc::clone(&bridge), Consumer::Bridge));
         }
+        work.spawn(worker().run_bridge(Arc::clone(&bridge), Consumer::Facts));
         work.spawn(worker().run_reconciler(self.reconciler()));
         work
     }
@@ -299,17 +300,25 @@ struct QueueWorker {
 }
 
 impl QueueWorker {
-    /// Handles messages one after the other.
-    async fn run_bridge(mut self, bridge: Arc<CarBridge<SharedStore, LocalPublisher>>) {
+    /// Handles the messages of one of the Car Bridge's queues: commands one after the other, facts together.
+    async fn run_bridge(mut self, bridge: Arc<CarBridge<SharedStore, LocalPublisher>>, consumer: Consumer) {
         loop {
-            let message = tokio::select! {
+            let received = tokio::select! {
                 _ = self.stopped.wait_for(|stop| *stop) => return,
-                message = self.queue.receive(Consumer::Bridge) => message,
+                received = self.queue.receive(consumer) => received,
             };
+            let messages: Vec<car_bridge::Message<'_>> = received
+                .iter()
+                .map(|message| car_bridge::Message { id: &message.id, body: &message.content.body, trace: None })
+                .collect();
             let now = || self.clock.now();
-            match car_bridge::handle_one(&bridge, &message.id, &message.content.body, &self.log, now).await {
-                Ok(_) => self.queue.delete(&message).await,
-                Err(error) => self.queue.retry(message, &error.to_string()).await,
+            let results = car_bridge::handle_messages(&bridge, &messages, &self.log, now, Timestamp::MAX).await;
+            for (message, result) in received.into_iter().zip(results) {
+                match result {
+                    Some(Ok(_)) => self.queue.delete(&message).await,
+                    Some(Err(error)) => self.queue.retry(message, &error.to_string()).await,
+                    None => self.queue.retry(message, "not started in time").await,
+                }
             }
         }
     }
@@ -322,7 +331,7 @@ impl QueueWorker {
             let tick = self.clock.sleep(Duration::try_from(wait).unwrap_or_default());
             let request = tokio::select! {
                 _ = self.stopped.wait_for(|stop| *stop) => return,
-                message = self.queue.receive(Consumer::Reconciler) => Some(message),
+                received = self.queue.receive(Consumer::Reconciler) => received.into_iter().next(),
                 () = tick => None,
             };
             let event = match &request {

@@ -55,6 +55,14 @@ pub struct Decision {
     pub vulnerabilities: Vec<VulnerabilityChange>,
 }
 
+impl Decision {
+    /// The rows that the decision writes besides the record.
+    fn rows(&self) -> usize {
+        let Self { outcome: _, reason: _, record: _, events, effects, runs, heads, vulnerabilities } = self;
+        events.len() + effects.len() + runs.len() + heads.len() + vulnerabilities.len()
+    }
+}
+
 /// How a fact was handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FactOutcome {
@@ -152,6 +160,29 @@ pub fn decide(policy: &Policy, record: Option<PullRequest>, fact: &Fact, now: Ti
         return no_change(outcome, format!("{} is already {}", record.id, record.state));
     }
     decide_on_record(DecisionBuilder::new(policy, record, fact, now))
+}
+
+/// The decisions of several facts about one pull request, each on the record that the one before it left, so that one transaction can
+/// write all of them. Ends before the transaction would have more than `max_rows` rows; the first fact is always decided.
+#[must_use]
+pub fn decide_in_turn(
+    policy: &Policy,
+    mut record: Option<PullRequest>,
+    facts: &[&Fact],
+    max_rows: usize,
+    now: Timestamp,
+) -> Vec<Decision> {
+    let (mut decisions, mut rows) = (Vec::new(), 1);
+    for fact in facts {
+        let decision = decide(policy, record.clone(), fact, now);
+        rows += decision.rows();
+        if rows > max_rows && !decisions.is_empty() {
+            break;
+        }
+        record = decision.record.clone().or(record);
+        decisions.push(decision);
+    }
+    decisions
 }
 
 fn decide_on_record(builder: DecisionBuilder<'_>) -> Decision {

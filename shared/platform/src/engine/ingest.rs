@@ -1,4 +1,4 @@
-//! Applies an external fact, from a webhook or from the queue. Both callers use this one function.
+//! Applies external facts: one from a webhook, or those of one pull request that waited on the queue.
 
 use domain::decide::FactOutcome;
 use domain::event::{Fact, FactKind};
@@ -12,8 +12,9 @@ use super::{early_reports, replacement};
 use crate::publish::Publisher;
 use crate::store::Store;
 
-/// Applies a fact, registers the repository of a new pull request, links a replacement with the pull request it replaces, and applies
-/// the reports that arrived before their commit became the head. `record` saves a read if the caller has the record already.
+/// Applies the fact of a webhook, unless many others report on the pull request at the same time (`Engine::try_apply`). Registers the
+/// repository of a new pull request, links a replacement with the pull request it replaces, and applies the reports that arrived before
+/// their commit became the head. `record` saves a read if the caller has the record already.
 pub async fn apply_fact<S: Store, O: Publisher>(
     engine: &Engine<S, O>,
     repos: &RepoRegistry,
@@ -21,16 +22,38 @@ pub async fn apply_fact<S: Store, O: Publisher>(
     fact: &Fact,
     now: Timestamp,
 ) -> Result<ApplyResult, EngineError> {
-    let applied = match record {
-        Some(record) => engine.apply_to(Some(record), fact, now).await?,
-        None => engine.apply(fact, now).await?,
-    };
-    repos.register_new(engine.store(), &applied, now).await;
-    replacement::link_after(engine, &applied, now).await?;
-    if let Some(head) = announced_head(fact, &applied) {
+    let applied = engine.try_apply(record, fact, now).await?;
+    follow_up(engine, repos, fact, &applied, now).await?;
+    Ok(applied)
+}
+
+/// Applies deferred facts of one pull request together, with the same consequences. Returns one result per fact, in the same order.
+pub async fn apply_facts<S: Store, O: Publisher>(
+    engine: &Engine<S, O>,
+    repos: &RepoRegistry,
+    facts: &[Fact],
+    now: Timestamp,
+) -> Result<Vec<ApplyResult>, EngineError> {
+    let results = engine.apply_all(facts, now).await?;
+    for (fact, applied) in facts.iter().zip(&results) {
+        follow_up(engine, repos, fact, applied, now).await?;
+    }
+    Ok(results)
+}
+
+async fn follow_up<S: Store, O: Publisher>(
+    engine: &Engine<S, O>,
+    repos: &RepoRegistry,
+    fact: &Fact,
+    applied: &ApplyResult,
+    now: Timestamp,
+) -> Result<(), EngineError> {
+    repos.register_new(engine.store(), applied, now).await;
+    replacement::link_after(engine, applied, now).await?;
+    if let Some(head) = announced_head(fact, applied) {
         Box::pin(early_reports::apply(engine, &fact.pr, head, now)).await?;
     }
-    Ok(applied)
+    Ok(())
 }
 
 /// The commit that the fact made the head. Of a duplicate too: the first process may have died before it applied the early reports.

@@ -8,6 +8,7 @@ use aws_sdk_eventbridge::types::PutEventsRequestEntry;
 use aws_sdk_sqs::types::{MessageAttributeValue, SendMessageBatchRequestEntry};
 use domain::bus::BUS_SOURCE;
 
+use super::queue_message::QueueName;
 use super::{Destination, OutboundMessage, PublishError, Publisher, TRACE_ATTRIBUTE};
 use crate::telemetry::InvocationIds;
 
@@ -16,9 +17,25 @@ const BATCH: usize = 10;
 /// SQS' limit for a delay, in seconds.
 const MAX_DELAY_SECS: u64 = 900;
 
+/// The queues that the Car Bridge reads.
+#[derive(Debug, Clone)]
+pub struct QueueUrls {
+    pub commands: String,
+    pub facts: String,
+}
+
+impl QueueUrls {
+    pub fn url(&self, queue: QueueName) -> &str {
+        match queue {
+            QueueName::Commands => &self.commands,
+            QueueName::Facts => &self.facts,
+        }
+    }
+}
+
 #[derive(Debug, Clone)]
 pub struct AwsTargets {
-    pub queue_url: String,
+    pub queues: QueueUrls,
     pub bus: String,
     /// The topic for notices; without one they stay in the outbox, and a warning is logged.
     pub topic_arn: Option<String>,
@@ -45,11 +62,15 @@ impl AwsPublisher {
         }
     }
 
-    async fn send_to_queue(&self, entries: Vec<(usize, SendMessageBatchRequestEntry)>) -> PublishResults {
+    async fn send_to_queue(
+        &self,
+        queue: QueueName,
+        entries: Vec<(usize, SendMessageBatchRequestEntry)>,
+    ) -> PublishResults {
         let mut results = Vec::new();
         for chunk in entries.chunks(BATCH) {
             let entries = chunk.iter().map(|(_, entry)| entry.clone()).collect();
-            let request = self.queue.send_message_batch().queue_url(&self.addresses.queue_url);
+            let request = self.queue.send_message_batch().queue_url(self.addresses.queues.url(queue));
             let sent = request.set_entries(Some(entries)).send().await;
             results.extend(chunk.iter().map(|(at, entry)| {
                 let result = match &sent {
@@ -103,7 +124,7 @@ impl AwsPublisher {
 
 impl Publisher for AwsPublisher {
     async fn publish(&self, outbound: &[OutboundMessage]) -> Vec<Result<(), PublishError>> {
-        let mut messages = Vec::new();
+        let (mut commands, mut facts) = (Vec::new(), Vec::new());
         let mut events = Vec::new();
         let mut results: PublishResults = Vec::new();
         for (at, item) in outbound.iter().enumerate() {
@@ -118,7 +139,10 @@ impl Publisher for AwsPublisher {
                         entry.build().map_err(|error| PublishError(error.to_string()))
                     });
                     match entry {
-                        Ok(entry) => messages.push((at, entry)),
+                        Ok(entry) => match message.queue() {
+                            QueueName::Commands => commands.push((at, entry)),
+                            QueueName::Facts => facts.push((at, entry)),
+                        },
                         Err(error) => results.push((at, Err(error))),
                     }
                 }
@@ -130,7 +154,8 @@ impl Publisher for AwsPublisher {
                 Destination::Notice(notice) => results.push((at, self.send_to_topic(notice).await)),
             }
         }
-        results.extend(self.send_to_queue(messages).await);
+        results.extend(self.send_to_queue(QueueName::Commands, commands).await);
+        results.extend(self.send_to_queue(QueueName::Facts, facts).await);
         results.extend(self.send_to_bus(events).await);
         results.sort_by_key(|(at, _)| *at);
         results.into_iter().map(|(_, result)| result).collect()

@@ -18,6 +18,8 @@ domain::named! {
     pub enum DeadLetterSource {
         /// Messages of the command queue.
         Commands = "commands",
+        /// Deferred facts.
+        Facts = "facts",
         /// Events that the reconciler could not handle. They cannot be redriven: the schedule has started other sweeps since.
         Sweeps = "sweeps",
     }
@@ -145,7 +147,7 @@ impl DeadLetterQueue {
         }
     }
 
-    /// Moves messages back to the command queue until the time limit. Returns how many.
+    /// Moves messages back to the queue they came from, until the time limit. Returns how many.
     pub async fn redrive(&self) -> Result<u64, DlqError> {
         match self {
             Self::None => Err(DlqError::None),

@@ -1,4 +1,4 @@
-//! Publishing: messages to the command queue, events to the bus, notices to users. The publisher decides nothing; what
+//! Publishing: messages to the queues of the Car Bridge, events to the bus, notices to users. The publisher decides nothing; what
 //! to send is decided by the engine and the functions.
 
 #[cfg(feature = "aws")]
@@ -32,7 +32,7 @@ pub struct OutboundMessage {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Destination {
-    /// The command queue, read by the Car Bridge.
+    /// The queue of the message (`QueueMessage::queue`), read by the Car Bridge.
     Queue {
         message: QueueMessage,
         /// The message group: a busy repository must not delay the others.

@@ -1,4 +1,4 @@
-//! Messages on the command queue: versioned JSON with a `type`. Unknown types and versions are errors, never guessed at.
+//! Messages for the Car Bridge: versioned JSON with a `type`. Unknown types and versions are errors, never guessed at.
 
 use domain::command::{Command, CommandMessage, MessageVersion};
 use domain::event::Fact;
@@ -20,6 +20,15 @@ pub enum QueueMessage {
     Fact(Box<Fact>),
     /// A small write to GitHub that no record depends on.
     Task(Task),
+}
+
+domain::named! {
+    /// The queues that the Car Bridge reads. Each has a consumer and a dead-letter queue of its own: facts make no writes to GitHub, so
+    /// they never wait behind commands, whose writes are a second apart, nor commands behind a storm of facts.
+    pub enum QueueName {
+        Commands = "commands",
+        Facts = "facts",
+    }
 }
 
 /// Small idempotent writes to GitHub.
@@ -179,6 +188,14 @@ fn read<T: DeserializeOwned>(kind: &str, json: &str) -> Result<T, InvalidMessage
 }
 
 impl QueueMessage {
+    /// The queue that the message is sent to.
+    pub fn queue(&self) -> QueueName {
+        match self {
+            Self::Fact(_) => QueueName::Facts,
+            Self::Command(_) | Self::Task(_) => QueueName::Commands,
+        }
+    }
+
     /// Whether the command requests a replacement pull request.
     pub fn asks_for_pull_request(&self) -> bool {
         matches!(self, Self::Command(message) if message.command == Command::CloseAndReopen)

@@ -371,9 +371,10 @@ pub struct RunWrite {
     pub loaded: Option<u64>,
 }
 
-/// All writes of a decision, for one transaction: the record first, then hop 0, then the rest.
+/// All writes of decisions about one pull request, for one transaction: the last record first, then the rest.
 pub fn commit(
-    decision: &Decision,
+    decisions: &[Decision],
+    effects: &[Effect],
     record: &PullRequest,
     loaded: Option<u64>,
     runs: &[RunWrite],
@@ -385,11 +386,14 @@ pub fn commit(
         item: record_row(record)?,
         only_if: loaded.map_or(Condition::Absent, Condition::Version),
     }];
-    for event in &decision.events {
-        let only_if = if event.hop == 0 { Condition::NeverSeen } else { Condition::Always };
-        writes.push(RowWrite::Put { key: event_key(event), item: event_row(event, decision.effects.len())?, only_if });
+    for decision in decisions {
+        for event in &decision.events {
+            let only_if = if event.hop == 0 { Condition::NeverSeen } else { Condition::Always };
+            let item = event_row(event, decision.effects.len())?;
+            writes.push(RowWrite::Put { key: event_key(event), item, only_if });
+        }
     }
-    for effect in &decision.effects {
+    for effect in effects {
         let (key, item) = effect_row(effect, now)?;
         writes.push(RowWrite::Put { key, item, only_if: Condition::Always });
     }
@@ -397,17 +401,12 @@ pub fn commit(
         let (key, item) = run_row(&write.run, policy)?;
         writes.push(RowWrite::Put { key, item, only_if: write.loaded.map_or(Condition::Absent, Condition::Version) });
     }
-    writes.extend(heads(record, &decision.heads, now));
-    writes.extend(vulnerabilities(record, &decision.vulnerabilities));
+    writes.extend(heads(record, decisions.iter().flat_map(|decision| &decision.heads), now));
+    writes.extend(vulnerabilities(record, decisions.iter().flat_map(|decision| &decision.vulnerabilities)));
     Ok(writes)
 }
 
-/// The position of the record among the writes of a commit.
-pub const RECORD: usize = 0;
-/// The position of hop 0, if there is one.
-pub const HOP_0: usize = 1;
-
-fn heads(record: &PullRequest, changes: &[HeadChange], now: Timestamp) -> Vec<RowWrite> {
+fn heads<'a>(record: &PullRequest, changes: impl Iterator<Item = &'a HeadChange>, now: Timestamp) -> Vec<RowWrite> {
     // A transaction may write each row only once, so the last change to a commit wins.
     let mut last: BTreeMap<&Sha, &HeadChange> = BTreeMap::new();
     for change in changes {
@@ -432,7 +431,7 @@ fn heads(record: &PullRequest, changes: &[HeadChange], now: Timestamp) -> Vec<Ro
 }
 
 /// One write per row, because a transaction may write each row only once; changes to one row are merged.
-fn vulnerabilities(record: &PullRequest, changes: &[VulnerabilityChange]) -> Vec<RowWrite> {
+fn vulnerabilities<'a>(record: &PullRequest, changes: impl Iterator<Item = &'a VulnerabilityChange>) -> Vec<RowWrite> {
     let mut rows: BTreeMap<Key, RowUpdate> = BTreeMap::new();
     for VulnerabilityChange { base_branch, id, update } in changes {
         let this = BTreeSet::from([record.id.number.to_string()]);
