@@ -15,6 +15,7 @@ use platform::publish::aws::{AwsPublisher, AwsTargets, QueueUrls};
 use platform::publish::dead_letters::{DeadLetterQueue, DeadLetterSource, DlqError};
 use platform::publish::queue_message::{InvalidMessage, QueueMessage, Task};
 use platform::publish::sqs_dead_letters::{SqsDeadLetterQueue, SqsDlq};
+use platform::publish::visibility::{ReturnedMessage, SqsVisibility};
 use platform::publish::{Destination, OutboundMessage, Publisher, TRACE_ATTRIBUTE};
 use platform::telemetry::InvocationIds;
 use tests::local_aws::{Canned, Ministack};
@@ -27,15 +28,12 @@ async fn config(endpoint: &str) -> SdkConfig {
 
 fn deferred(id: &str) -> OutboundMessage {
     let message = QueueMessage::Fact(Box::new(check(&pr(1), id, "build", CheckVerdict::Passed, minute(1))));
-    OutboundMessage {
-        id: id.to_owned(),
-        destination: Destination::Queue { message, repo: pr(1).repo, delay: Duration::ZERO },
-    }
+    OutboundMessage { id: id.to_owned(), destination: Destination::queue(message, pr(1).repo, Duration::ZERO) }
 }
 
 fn task() -> OutboundMessage {
     let message = QueueMessage::Task(Task::Redeliver { delivery: 7 });
-    let destination = Destination::Queue { message, repo: pr(1).repo, delay: Duration::ZERO };
+    let destination = Destination::queue(message, pr(1).repo, Duration::ZERO);
     OutboundMessage { id: "t1".to_owned(), destination }
 }
 
@@ -209,7 +207,7 @@ async fn invalid_message_reaches_the_dead_letter_queue_with_a_reason() {
             batch.records.push(one);
         }
         handed += messages.len();
-        let response = car_bridge::handle(&testbed.bridge, batch, &log, || testbed.now(), jiff::Timestamp::MAX).await;
+        let response = car_bridge::handle(&testbed.bridge, &batch, &log, || testbed.now(), jiff::Timestamp::MAX).await;
         let failed: Vec<&String> = response.batch_item_failures.iter().map(|one| &one.item_identifier).collect();
         for done in messages.iter().filter(|message| !failed.contains(&message.message_id.as_ref().unwrap())) {
             client
@@ -233,6 +231,27 @@ async fn invalid_message_reaches_the_dead_letter_queue_with_a_reason() {
     assert!(reasons[1].starts_with("the message is not JSON"), "{reasons:?}");
 }
 
+/// A message that was given back was hidden until the visibility timeout of its queue had passed.
+#[tokio::test]
+async fn returned_message_is_visible_after_its_own_delay() {
+    let config = config(Ministack::shared().endpoint()).await;
+    let client = aws_sdk_sqs::Client::new(&config);
+    let ((commands, arn), (facts, _)) = (queue(&client, "returned").await, queue(&client, "returned-facts").await);
+    let hidden = aws_sdk_sqs::types::QueueAttributeName::VisibilityTimeout;
+    client.set_queue_attributes().queue_url(&commands).attributes(hidden, "720").send().await.unwrap();
+    let visibility = SqsVisibility::new(&config, QueueUrls { commands: commands.clone(), facts });
+    client.send_message().queue_url(&commands).message_body("later").send().await.unwrap();
+    let receive = async || {
+        let got = client.receive_message().queue_url(&commands).wait_time_seconds(2).send().await.unwrap();
+        got.messages.unwrap_or_default().into_iter().next().and_then(|message| message.receipt_handle)
+    };
+    let receipt_handle = receive().await.unwrap();
+    assert_eq!(receive().await, None, "hidden for 12 minutes");
+    let visible_in = Duration::from_secs(1);
+    visibility.give_back(&[ReturnedMessage { receipt_handle, queue_arn: arn, visible_in }]).await;
+    assert!(receive().await.is_some());
+}
+
 /// The lines of the Car Bridge could not be connected to the webhook that caused them.
 #[tokio::test]
 async fn message_carries_the_trace_of_its_cause_also_after_a_redrive() {
@@ -240,7 +259,10 @@ async fn message_carries_the_trace_of_its_cause_also_after_a_redrive() {
     let client = aws_sdk_sqs::Client::new(&config);
     let ((url, _), (dead, _)) =
         (queue(&client, "suture-test-trace").await, queue(&client, "suture-test-trace-dead").await);
-    let targets = |url: &str| AwsTargets { queue_url: url.to_owned(), bus: "default".to_owned(), topic_arn: None };
+    let targets = |url: &str| {
+        let queues = QueueUrls { commands: url.to_owned(), facts: url.to_owned() };
+        AwsTargets { queues, bus: "default".to_owned(), topic_arn: None }
+    };
     let traced = InvocationIds::new("r-1", Some("Root=1-abc;Sampled=0"));
     let publisher = AwsPublisher::new(&config, targets(&dead));
     assert_eq!(traced.scope(publisher.publish(&[deferred("traced")])).await, [Ok(())]);

@@ -25,7 +25,7 @@ async fn batch_returns_only_failed_messages() {
             message.body = Some(if mask & (1 << n) == 0 { good.clone() } else { "poison".to_owned() });
             batch.records.push(message);
         }
-        let response = car_bridge::handle(&testbed.bridge, batch, &log, || testbed.now(), Timestamp::MAX).await;
+        let response = car_bridge::handle(&testbed.bridge, &batch, &log, || testbed.now(), Timestamp::MAX).await;
         let back: Vec<String> =
             response.batch_item_failures.into_iter().map(|failure| failure.item_identifier).collect();
         let expected: Vec<String> = (0..10).filter(|n| mask & (1 << n) != 0).map(|n| format!("m{n}")).collect();
@@ -45,7 +45,7 @@ async fn invalid_message_is_logged_with_its_reason() {
     batch.records.push(message);
     car_bridge::handle(
         &testbed.bridge,
-        batch,
+        &batch,
         &MetricLog::writing_to(written.clone()),
         || testbed.now(),
         Timestamp::MAX,
@@ -77,7 +77,7 @@ async fn messages_past_the_deadline_return_to_the_queue() {
     let written = tests::Written::default();
     let deadline = started + SignedDuration::from_secs(110);
     let response =
-        car_bridge::handle(&testbed.bridge, batch, &MetricLog::writing_to(written.clone()), now, deadline).await;
+        car_bridge::handle(&testbed.bridge, &batch, &MetricLog::writing_to(written.clone()), now, deadline).await;
     let back: Vec<&str> = response.batch_item_failures.iter().map(|failure| failure.item_identifier.as_str()).collect();
     assert_eq!(back, ["m1", "m2"]);
     assert_eq!(written.text().lines().count(), 1, "{}", written.text());
@@ -110,7 +110,7 @@ async fn status_is_answered_before_check_runs_are_updated() {
     let status = messages.iter().position(|(_, body)| body.contains("/status")).unwrap();
     assert!(status >= 10, "{messages:?}");
     let (asked_at, log) = (testbed.now(), MetricLog::writing_to(std::io::sink()));
-    car_bridge::handle(&testbed.bridge, batch_of(messages), &log, || testbed.now(), Timestamp::MAX).await;
+    car_bridge::handle(&testbed.bridge, &batch_of(messages), &log, || testbed.now(), Timestamp::MAX).await;
     let at = |action: AuditedAction| {
         let fakes = testbed.fakes();
         let done: Vec<Timestamp> =
@@ -167,7 +167,7 @@ async fn facts_of_one_pull_request_in_a_batch_are_one_transaction() {
     let written = tests::Written::default();
     let log = MetricLog::writing_to(written.clone());
     let response =
-        car_bridge::handle(&testbed.bridge, batch_of(messages), &log, || testbed.now(), Timestamp::MAX).await;
+        car_bridge::handle(&testbed.bridge, &batch_of(messages), &log, || testbed.now(), Timestamp::MAX).await;
     let back: Vec<&str> = response.batch_item_failures.iter().map(|failure| failure.item_identifier.as_str()).collect();
     assert_eq!(back, ["poison"]);
     assert_eq!(testbed.store.usage().usage().requests - before, 4, "a read and a transaction per pull request");
@@ -176,5 +176,33 @@ async fn facts_of_one_pull_request_in_a_batch_are_one_transaction() {
         let jobs =
             testbed.log(pr).await.iter().filter(|event| event.id.as_str().starts_with('d') && event.hop == 0).count();
         assert_eq!(jobs, 30);
+    }
+}
+
+/// Lambda drops a message, and its batch, when the function has invoked itself through the queue sixteen times.
+#[tokio::test]
+async fn message_with_too_many_hops_leaves_its_effects_to_a_sweep() {
+    for (hops, sent) in [(0, 1), (11, 1), (12, 0)] {
+        let testbed = Testbed::as_app(WITH_CHECK_RUNS);
+        let pr = testbed.open_and_deliver(NewPullRequest::default()).await;
+        std::iter::from_fn(|| testbed.publisher.take_message()).for_each(drop);
+        testbed.fakes().person_comments(&pr, "maria", "/hold");
+        testbed.advance(SignedDuration::from_secs(3));
+        testbed.deliver_webhooks().await;
+        let (id, body) = testbed.publisher.take_message().unwrap();
+        let body = QueueMessage::from_json(&body).unwrap().to_json_after(hops).unwrap();
+        let (written, now) = (tests::Written::default(), || testbed.now());
+        let (message, log) =
+            (car_bridge::Message { id: &id, body: &body, trace: None }, MetricLog::writing_to(written.clone()));
+        car_bridge::handle_messages(&testbed.bridge, &[message], &log, now, Timestamp::MAX).await;
+        let next: Vec<u32> = std::iter::from_fn(|| testbed.publisher.take_message())
+            .map(|(_, body)| QueueMessage::hops(&body))
+            .collect();
+        assert_eq!(next, vec![hops + 1; sent], "after {hops} hops");
+        assert_eq!(written.text().contains(r#""hop_limit":1"#), hops == 12, "{}", written.text());
+        testbed.advance(SignedDuration::from_mins(2));
+        assert_eq!(testbed.sweep_now().await.delivered, u32::from(hops == 12), "after {hops} hops");
+        let resent: Vec<(String, String)> = std::iter::from_fn(|| testbed.publisher.take_message()).collect();
+        assert!(resent.iter().all(|(_, body)| QueueMessage::hops(body) == 0), "{resent:?}");
     }
 }

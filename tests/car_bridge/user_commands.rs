@@ -249,6 +249,7 @@ async fn two_commands_in_one_comment_run_one_after_the_other() {
     let comments = suture_comments(&testbed, &pr);
     assert_eq!(comments.len(), 1, "{comments:?}");
     assert!(comments[0].contains("@maria `/rebuild` waits: `/update-branch` is in progress."), "{comments:?}");
+    testbed.sweeping.set(true);
     testbed.pass(3).await;
     assert_ne!(testbed.record(&pr).await.head_sha, before);
     let log = testbed.logged(&pr, EventKind::CommandReceived).await;

@@ -64,13 +64,13 @@ async fn sqs_call_times_out() {
     let publisher = AwsPublisher::new(&config().await, addresses);
     let message = OutboundMessage {
         id: "m1".to_owned(),
-        destination: Destination::Queue {
-            message: platform::publish::queue_message::QueueMessage::Task(
-                platform::publish::queue_message::Task::Redeliver { delivery: 7 },
-            ),
-            repo: "acme/shop".parse().unwrap(),
-            delay: Duration::ZERO,
-        },
+        destination: Destination::queue(
+            platform::publish::queue_message::QueueMessage::Task(platform::publish::queue_message::Task::Redeliver {
+                delivery: 7,
+            }),
+            "acme/shop".parse().unwrap(),
+            Duration::ZERO,
+        ),
     };
     let answers = within_limit(publisher.publish(&[message])).await;
     assert!(answers[0].is_err(), "{answers:?}");

@@ -1,15 +1,17 @@
 //! Handles an SQS batch of one of the two queues and builds the partial batch response: SQS redelivers exactly the messages that are to be
 //! retried.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::dispatch::{CarBridge, MessageOutcome, RetryableError};
-use aws_lambda_events::event::sqs::SqsEvent;
+use crate::hops::MAX_HOPS;
+use aws_lambda_events::event::sqs::{SqsEvent, SqsMessage};
 use aws_lambda_events::sqs::{BatchItemFailure, SqsBatchResponse};
 use domain::event::Fact;
 use domain::id::PrId;
 use jiff::{SignedDuration, Timestamp};
 use platform::publish::queue_message::{QueueMessage, Task};
+use platform::publish::visibility::{ReturnedMessage, retry_delay};
 use platform::publish::{Publisher, TRACE_ATTRIBUTE};
 use platform::store::Store;
 use platform::telemetry::{InvocationIds, LogRecord, MetricLog};
@@ -33,7 +35,7 @@ pub type MessageResult = Option<Result<MessageOutcome, RetryableError>>;
 /// Handles the messages of a batch. Those that failed, or for which there is no time left, return to the queue.
 pub async fn handle<S: Store, O: Publisher>(
     bridge: &CarBridge<S, O>,
-    batch: SqsEvent,
+    batch: &SqsEvent,
     log: &MetricLog,
     now: impl Fn() -> Timestamp,
     deadline: Timestamp,
@@ -57,6 +59,22 @@ pub async fn handle<S: Store, O: Publisher>(
         }
     }
     response
+}
+
+/// The messages that return to the queue, and when they are visible again: the sooner, the less often they were received.
+pub fn returned(batch: &SqsEvent, response: &SqsBatchResponse) -> Vec<ReturnedMessage> {
+    let failed: BTreeSet<&str> =
+        response.batch_item_failures.iter().map(|failure| failure.item_identifier.as_str()).collect();
+    let is_returned = |record: &&SqsMessage| record.message_id.as_deref().is_some_and(|id| failed.contains(id));
+    let message = |record: &SqsMessage| {
+        let receives = record.attributes.get("ApproximateReceiveCount").and_then(|count| count.parse().ok());
+        Some(ReturnedMessage {
+            receipt_handle: record.receipt_handle.clone()?,
+            queue_arn: record.event_source_arn.clone()?,
+            visible_in: retry_delay(receives.unwrap_or(1)),
+        })
+    };
+    batch.records.iter().filter(is_returned).filter_map(message).collect()
 }
 
 /// Handles messages by rank, and those of one rank in order; facts of one pull request together. Returns one result per message, in
@@ -160,7 +178,10 @@ fn line(
     let asked = QueueMessage::from_json(body).is_ok_and(|message| message.asks_for_pull_request());
     let skipped = asked && matches!(handled, Ok(MessageOutcome::Noop(_) | MessageOutcome::Rejected(_)));
     let line = if skipped { line.count("pr_create_skipped", 1) } else { line };
+    let at_limit = QueueMessage::hops(body) >= MAX_HOPS;
+    let line = if at_limit { line.count("hop_limit", 1) } else { line };
     let level = match handled {
+        Ok(_) if at_limit => "WARN",
         Ok(_) => "INFO",
         Err(error) if error.is_ordinary() => "WARN",
         Err(_) => "ERROR",
@@ -197,6 +218,29 @@ mod tests {
     use platform::transport::ApiError;
 
     use super::*;
+
+    /// Messages that were given back were hidden for 12 minutes, the visibility timeout of the queue.
+    #[test]
+    fn returned_messages_are_visible_after_30_s_doubling() {
+        let mut batch = SqsEvent::default();
+        for (id, receives) in [("m1", "1"), ("m2", "2"), ("m3", "4"), ("done", "1")] {
+            let mut message = SqsMessage::default();
+            (message.message_id, message.receipt_handle) = (Some(id.to_owned()), Some(format!("receipt-{id}")));
+            message.event_source_arn = Some("arn:aws:sqs:eu-west-1:1:commands".to_owned());
+            message.attributes.insert("ApproximateReceiveCount".to_owned(), receives.to_owned());
+            batch.records.push(message);
+        }
+        let mut response = SqsBatchResponse::default();
+        for id in ["m1", "m2", "m3"] {
+            let mut failure = BatchItemFailure::default();
+            failure.item_identifier = id.to_owned();
+            response.batch_item_failures.push(failure);
+        }
+        let returned = returned(&batch, &response);
+        let shown: Vec<(&str, u64)> =
+            returned.iter().map(|message| (message.receipt_handle.as_str(), message.visible_in.as_secs())).collect();
+        assert_eq!(shown, [("receipt-m1", 30), ("receipt-m2", 60), ("receipt-m3", 240)]);
+    }
 
     /// A lost lease and a write conflict were logged like a failure, although the next delivery resolves them.
     #[test]

@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use domain::command::RepoPermission;
 use domain::decide::FactOutcome;
@@ -14,17 +13,19 @@ use domain::id::{EventId, PrId, RepoName};
 use jiff::{SignedDuration, Timestamp};
 use thiserror::Error;
 
+use crate::hops::{self, HopCounter};
 use platform::clock::Clock;
 use platform::engine::ingest::apply_facts;
 use platform::engine::repo_registry::RepoRegistry;
 use platform::engine::{ApplyResult, Engine, EngineError};
 use platform::github::GitHub;
 use platform::jenkins::Jenkins;
+use platform::publish::Publisher;
 use platform::publish::queue_message::{InvalidMessage, QueueMessage};
-use platform::publish::{Destination, OutboundMessage, Publisher};
 use platform::store::lease;
 use platform::store::lease::LeaseResult;
 use platform::store::not_before;
+use platform::store::waiting::{self, WaitingMessage};
 use platform::store::{Store, StoreError};
 use platform::transport::ApiError;
 
@@ -95,7 +96,7 @@ pub(crate) type PermissionCache = BTreeMap<(RepoName, String), (Timestamp, Optio
 
 #[derive(Debug)]
 pub struct CarBridge<S, O> {
-    pub(crate) engine: Engine<S, O>,
+    pub(crate) engine: Engine<S, HopCounter<O>>,
     pub(crate) clients: ExternalClients,
     pub(crate) permissions: Mutex<PermissionCache>,
     pub(crate) repos: RepoRegistry,
@@ -108,7 +109,7 @@ const GITHUB: &str = "github";
 impl<S: Store, O: Publisher> CarBridge<S, O> {
     pub fn new(engine: Engine<S, O>, world: ExternalClients) -> Self {
         Self {
-            engine,
+            engine: engine.layer(HopCounter),
             clients: world,
             permissions: Mutex::default(),
             repos: RepoRegistry::default(),
@@ -116,7 +117,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         }
     }
 
-    pub fn engine(&self) -> &Engine<S, O> {
+    pub fn engine(&self) -> &Engine<S, HopCounter<O>> {
         &self.engine
     }
 
@@ -126,6 +127,10 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
 
     /// Handles one message. `id` is the SQS message id, the same in every delivery.
     pub async fn handle(&self, id: &str, body: &str) -> Result<MessageOutcome, RetryableError> {
+        hops::after(QueueMessage::hops(body), self.dispatch(id, body)).await
+    }
+
+    async fn dispatch(&self, id: &str, body: &str) -> Result<MessageOutcome, RetryableError> {
         match QueueMessage::from_json(body)? {
             // Boxed, because the nested futures are otherwise too deep for the compiler.
             QueueMessage::Fact(fact) => {
@@ -186,17 +191,15 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         Err(ApiError::Unavailable { why, may_have_happened: false })
     }
 
-    /// Queues a message that has no due date in the table with a delay, before the one that is handled is acknowledged.
-    pub(crate) async fn requeue(
+    /// Keeps a message that has no due date of its own in the table until then, before the one that is handled is acknowledged.
+    pub(crate) async fn wait_until(
         &self,
-        id: String,
-        message: QueueMessage,
-        repo: RepoName,
-        delay: Duration,
+        until: Timestamp,
+        message: &QueueMessage,
+        repo: &RepoName,
     ) -> Result<(), RetryableError> {
-        let destination = Destination::Queue { message, repo, delay };
-        let sent = self.engine.publisher().send_one(OutboundMessage { id, destination }).await;
-        sent.map_err(|error| RetryableError::Publish(error.to_string()))
+        let waiting = WaitingMessage { message: message.to_json()?, repo: repo.clone() };
+        Ok(waiting::put(self.engine.store(), &waiting, until, self.now()).await?)
     }
 
     /// Until when GitHub's rate limit forbids calls, as recorded by any function.

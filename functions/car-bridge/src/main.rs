@@ -1,4 +1,4 @@
-//! Runs the Car Bridge on Lambda, behind the command queue.
+//! Runs the Car Bridge on Lambda, behind the command queue and the facts queue.
 
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use platform::clock::SystemClock;
 use platform::engine::Engine;
 use platform::env::Environment;
 use platform::publish::Publisher;
+use platform::publish::visibility::SqsVisibility;
 use platform::secrets::{SecretEnv, SecretRefresher};
 use platform::store::Store;
 use platform::telemetry::InvocationIds;
@@ -29,7 +30,9 @@ async fn main() -> Result<(), Error> {
     let retrigger_secret = SecretRefresher::new(&secret_env, Timestamp::now, |env| env.get(RETRIGGER_SECRET));
     let bridge = build(&secret_env, &clients, policies, http.clone()).await?;
     let log = env::log(&*secret_env);
-    let (bridge, clients, http, retrigger_secret, log) = (&bridge, &clients, &http, &retrigger_secret, &log);
+    let visibility = SqsVisibility::new(&aws::config().await?, aws::queues(&*secret_env)?);
+    let (bridge, clients, http, retrigger_secret) = (&bridge, &clients, &http, &retrigger_secret);
+    let (log, visibility) = (&log, &visibility);
     run(service_fn(move |event: LambdaEvent<SqsEvent>| async move {
         let deadline = i64::try_from(event.context.deadline).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
         clients.refresh_if_stale(Timestamp::now()).await;
@@ -38,7 +41,10 @@ async fn main() -> Result<(), Error> {
         }
         let deadline = deadline.unwrap_or(Timestamp::MAX);
         let ids = InvocationIds::new(&event.context.request_id, event.context.xray_trace_id.as_deref());
-        Ok::<_, Error>(ids.scope(car_bridge::handle(bridge, event.payload, log, Timestamp::now, deadline)).await)
+        let handle = car_bridge::handle(bridge, &event.payload, log, Timestamp::now, deadline);
+        let response = ids.scope(handle).await;
+        visibility.give_back(&car_bridge::returned(&event.payload, &response)).await;
+        Ok::<_, Error>(response)
     }))
     .await
 }

@@ -1,8 +1,6 @@
 //! Users' commands: check the permission, reply once, execute. Reactions: 👀 accepted, 🚀 executed, 😕 rejected or failed. A command
 //! that waits says so in a reply.
 
-use std::time::Duration;
-
 use domain::command::{Command, CommandMessage, CommandRequester, CommandSource, RepoPermission};
 use domain::decide::FactOutcome;
 use domain::diagnosis::{DiagnosisInput, classify};
@@ -12,6 +10,7 @@ use domain::pull_request::PullRequest;
 use domain::reconcile_request::{NewRequest, ReconcileScope};
 use domain::run::RunTrigger;
 use domain::text;
+use domain::time::saturating_after;
 use jiff::{SignedDuration, Timestamp};
 use tracing::warn;
 
@@ -30,7 +29,7 @@ use platform::transport::ApiError;
 const PERMISSION_TTL: SignedDuration = SignedDuration::from_mins(5);
 
 /// How long a command waits before it is decided again.
-const COMMAND_RETRY_AFTER: Duration = Duration::from_secs(15);
+const COMMAND_RETRY_AFTER: SignedDuration = SignedDuration::from_secs(15);
 
 impl<S: Store, O: Publisher> CarBridge<S, O> {
     pub(crate) async fn handle_user_command(
@@ -127,11 +126,11 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         Ok(has)
     }
 
-    /// Queues a copy of the command for later, because an earlier one is in progress.
+    /// Keeps a copy of the command for later, because an earlier one is in progress.
     async fn wait(&self, command: &CommandMessage, why: &str) -> Result<MessageOutcome, RetryableError> {
         let again = CommandMessage { resent: true, ..command.clone() };
-        let id = format!("{}-{}", command.command_id, self.now().as_millisecond());
-        self.requeue(id, QueueMessage::Command(again), command.repo.clone(), COMMAND_RETRY_AFTER).await?;
+        let until = saturating_after(self.now(), COMMAND_RETRY_AFTER);
+        self.wait_until(until, &QueueMessage::Command(again), &command.repo).await?;
         if !command.resent {
             self.react(command, Reaction::Eyes).await?;
             self.reply_waiting(command, why).await?;

@@ -28,16 +28,19 @@ pub(crate) struct DueWork {
     pub(crate) effects: Vec<EffectId>,
     pub(crate) runs: Vec<RunId>,
     pub(crate) requests: Vec<String>,
+    /// Messages that waited.
+    pub(crate) messages: Vec<String>,
     pub(crate) prs: Vec<PrId>,
 }
 
 impl DueWork {
     pub(crate) fn is_empty(&self) -> bool {
-        self.effects.is_empty() && self.runs.is_empty() && self.requests.is_empty() && self.prs.is_empty()
+        let Self { effects, runs, requests, messages, prs } = self;
+        effects.is_empty() && runs.is_empty() && requests.is_empty() && messages.is_empty() && prs.is_empty()
     }
 }
 
-/// The due items within the scope of the sweep. Effects, runs, requests and urgent pull requests are read whole; each
+/// The due items within the scope of the sweep. Effects, runs, requests, messages and urgent pull requests are read whole; each
 /// other partition of the index is read up to the limit for the whole sweep, and the highest ranked are chosen.
 ///
 /// After a gate has opened, and in a sweep that somebody requested, pull requests that were put off are found before
@@ -71,11 +74,19 @@ pub(crate) async fn find(
             (DueSubject::Effect(id), ReconcileScope::All) => due.effects.push(id.clone()),
             (DueSubject::Run(id), ReconcileScope::All) => due.runs.push(id.clone()),
             (DueSubject::Request(key), ReconcileScope::All) => due.requests.push(key.clone()),
+            (DueSubject::Message(id), ReconcileScope::All) => due.messages.push(id.clone()),
             (DueSubject::PullRequest(pr), ReconcileScope::All) => prs.push((pr.clone(), entry)),
             (DueSubject::PullRequest(pr), ReconcileScope::Repo(repo)) if pr.repo == *repo => {
                 prs.push((pr.clone(), entry))
             }
-            (DueSubject::PullRequest(_) | DueSubject::Effect(_) | DueSubject::Run(_) | DueSubject::Request(_), _) => {}
+            (
+                DueSubject::PullRequest(_)
+                | DueSubject::Effect(_)
+                | DueSubject::Run(_)
+                | DueSubject::Request(_)
+                | DueSubject::Message(_),
+                _,
+            ) => {}
         }
     }
     summary.due = count(prs.len());
@@ -96,7 +107,11 @@ async fn released(
 ) -> Result<Vec<DueEntry>, StoreError> {
     let pr_of = |entry: &DueEntry| match &entry.subject {
         DueSubject::PullRequest(pr) if cx.trigger.scope.repo().is_none_or(|repo| pr.repo == *repo) => Some(pr.clone()),
-        DueSubject::PullRequest(_) | DueSubject::Effect(_) | DueSubject::Run(_) | DueSubject::Request(_) => None,
+        DueSubject::PullRequest(_)
+        | DueSubject::Effect(_)
+        | DueSubject::Run(_)
+        | DueSubject::Request(_)
+        | DueSubject::Message(_) => None,
     };
     let prs: Vec<PrId> = later.iter().filter_map(pr_of).collect();
     if prs.is_empty() {

@@ -225,7 +225,7 @@ impl<S: Store, O: Publisher> Inventory<'_, S, O> {
         }
         let Ok(repo) = REDELIVERY_GROUP.parse() else { return Ok(()) };
         let message = QueueMessage::Task(Task::Redeliver { delivery: delivery.id });
-        let what = Destination::Queue { message, repo, delay: Duration::ZERO };
+        let what = Destination::queue(message, repo, Duration::ZERO);
         let outbound = OutboundMessage { id: format!("redeliver-{}", delivery.id), destination: what };
         if let Err(error) = self.cx.engine.publisher().send_now(outbound).await {
             warn!(delivery = delivery.id, %error, "cannot request webhook redelivery");

@@ -25,7 +25,7 @@ use crate::{coordination, inventory, observe_report, outbox, run_recovery};
 enum SweepStage {
     /// Reads pause, breaker and rate limit, then the due items: effects, runs, requests and pull requests.
     Due,
-    /// Delivers effects that are still in the outbox.
+    /// Sends messages that have waited, and delivers effects that are still in the outbox.
     Outbox,
     /// Resends or ends runs past their lease or deadline.
     RunRecovery,
@@ -186,7 +186,10 @@ pub(crate) async fn run<S: Store, O: Publisher>(
         }
         let done = match stage {
             SweepStage::Due => found.take().unwrap_or_else(|| Ok(DueWork::default())).map(|found| due = found),
-            SweepStage::Outbox => outbox::redeliver(cx, &due.effects, summary).await,
+            SweepStage::Outbox => {
+                let sent = outbox::send_waiting(cx, &due.messages, summary).await;
+                outbox::redeliver(cx, &due.effects, summary).await.and(sent)
+            }
             SweepStage::RunRecovery => run_recovery::recover(cx, &due.runs, summary).await.map(|found| {
                 // Their pull requests are compared with GitHub before a run is ended.
                 let prs: BTreeSet<PrId> = found.iter().map(|run| run.pr.clone()).collect();
@@ -245,7 +248,7 @@ pub(crate) async fn run<S: Store, O: Publisher>(
 /// Whether one of the stages that start after a check has something to do.
 fn has_work(stage: SweepStage, due: &DueWork) -> bool {
     match stage {
-        SweepStage::Outbox => !due.effects.is_empty(),
+        SweepStage::Outbox => !due.effects.is_empty() || !due.messages.is_empty(),
         SweepStage::RunRecovery => !due.runs.is_empty(),
         SweepStage::PullRequests => !due.prs.is_empty(),
         SweepStage::Due

@@ -360,8 +360,7 @@ impl<S: Store, O: Publisher> Ingester<S, O> {
             results.push_back(single_result(fact.pr.clone(), IngestStatus::Throttled, reason));
             let id = format!("fact:{}#{}", fact.pr, fact.id);
             let message = QueueMessage::Fact(Box::new(fact));
-            messages
-                .push(OutboundMessage { id, destination: Destination::Queue { message, repo: repo.clone(), delay } });
+            messages.push(OutboundMessage { id, destination: Destination::queue(message, repo.clone(), delay) });
         }
         self.send(&messages).await?;
         Ok(results.into())

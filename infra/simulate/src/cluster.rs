@@ -23,6 +23,7 @@ use platform::github::GitHub;
 use platform::jenkins::Jenkins;
 use platform::publish::dead_letters::DeadLetterQueue;
 use platform::publish::queue_message::QueueName;
+use platform::publish::visibility::retry_delay;
 use platform::telemetry::MetricLog;
 use platform::transport::{BoxError, Transport};
 use reconciler::Invocation;
@@ -304,7 +305,7 @@ impl Cluster {
         let build = |boundary: &ProcessBoundary| self.functions.bridge(boundary);
         let (_, answer) = self
             .invoke(&self.bridges, FunctionName::CarBridge, build, BRIDGE_LIMIT, async |boundary, bridge| {
-                car_bridge::handle(bridge, sqs_event(&batch), &log_of(boundary), || boundary.now(), Timestamp::MAX)
+                car_bridge::handle(bridge, &sqs_event(&batch), &log_of(boundary), || boundary.now(), Timestamp::MAX)
                     .await
             })
             .await;
@@ -312,8 +313,11 @@ impl Cluster {
             let mut queues = locked(&self.shared.queues);
             let failed =
                 |id: u64| answer.batch_item_failures.iter().any(|failure| failure.item_identifier == id.to_string());
-            for message in batch.iter().filter(|message| !failed(message.id)) {
-                if queues.queue(name).remove(&message.id).is_some() {
+            for message in &batch {
+                if failed(message.id) {
+                    let delay = SignedDuration::try_from(retry_delay(message.receives)).unwrap_or(VISIBILITY_TIMEOUT);
+                    queues.queue(name).set_visible_at(&message.id, saturating_after(self.shared.now(), delay));
+                } else if queues.queue(name).remove(&message.id).is_some() {
                     queues.handled.insert(message.id);
                 }
             }

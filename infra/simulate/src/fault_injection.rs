@@ -255,8 +255,8 @@ impl ProcessBoundary {
 
     fn publish(&self, outbound: &OutboundMessage) -> Result<(), PublishError> {
         match &outbound.destination {
-            Destination::Queue { message, delay, .. } => {
-                let body = message.to_json().map_err(|error| PublishError(error.to_string()))?;
+            Destination::Queue { message, delay, hops, .. } => {
+                let body = message.to_json_after(*hops).map_err(|error| PublishError(error.to_string()))?;
                 let delay = SignedDuration::try_from(*delay).unwrap_or(SignedDuration::ZERO);
                 self.enqueue(message.queue(), body, delay);
             }

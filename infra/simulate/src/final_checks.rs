@@ -87,7 +87,7 @@ fn escalated(shared: &SharedState, pr: &FakePrId, record: &PullRequest) -> Resul
     }
 }
 
-/// The keys of effects and runs that are still due, except the runs of sweeps, because a sweep is always running or due.
+/// The keys of effects, waiting messages and runs that are still due, except the runs of sweeps, because a sweep is always running or due.
 pub(crate) async fn left_behind(shared: &SharedState) -> Vec<String> {
     let mut left = Vec::new();
     for partition in schema::due_partitions() {
@@ -102,7 +102,7 @@ pub(crate) async fn left_behind(shared: &SharedState) -> Vec<String> {
         };
         let Ok(page) = shared.store.query(&query, shared.now()).await else { continue };
         let keys = page.rows.into_iter().map(|(key, _)| key.partition);
-        let is_left = |key: &String| key.starts_with("OUT#") || key.starts_with("RUN#");
+        let is_left = |key: &String| ["OUT#", "RUN#", "WAIT#"].iter().any(|kind| key.starts_with(kind));
         left.extend(keys.filter(|key| is_left(key) && !key.starts_with("RUN#sweep")));
     }
     left

@@ -122,9 +122,9 @@ impl RecordingPublisher {
     fn publish(&self, parcel: &OutboundMessage) {
         locked(&self.published).all.push(parcel.clone());
         match (&parcel.destination, &self.bots) {
-            (Destination::Queue { message, delay, .. }, Some(_)) => {
+            (Destination::Queue { message, delay, hops, .. }, Some(_)) => {
                 let due_at = if delay.is_zero() { Timestamp::MIN } else { self.now() + *delay };
-                self.enqueue_at(&parcel.id, message.to_json().expect("message serializes"), due_at);
+                self.enqueue_at(&parcel.id, message.to_json_after(*hops).expect("message serializes"), due_at);
             }
             // Tests invoke the reconciler directly.
             (Destination::Bus { detail_type: DetailType::ReconcileRequested, .. }, _) => {}

@@ -44,7 +44,7 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         if let LeaseResult::HeldByOther { until, .. } =
             lease::acquire(self.engine.store(), &name, &worker, until, now).await?
         {
-            return self.defer(id, task, until, "another worker holds the lease").await;
+            return self.defer(task, until, "another worker holds the lease").await;
         }
         let done = self.write_issue(repo, issue).await;
         lease::release(self.engine.store(), &name, &worker, self.now()).await?;

@@ -1,10 +1,8 @@
 //! Small writes to GitHub that no record depends on. Each one probes before it writes, so that a duplicate message has no effect. Under
-//! a rate limit the task is put back on the queue with a delay.
+//! a rate limit the task waits as a row with a due date.
 
 mod backlog;
 mod managed_issue;
-
-use std::time::Duration;
 
 use domain::id::{PrId, RepoName, Sha};
 use jiff::Timestamp;
@@ -15,8 +13,6 @@ use platform::publish::Publisher;
 use platform::publish::queue_message::{QueueMessage, Task};
 use platform::store::Store;
 
-/// SQS cannot delay a message for longer.
-const MAX_DELAY_SECS: u64 = 900;
 const RATE_LIMITED: &str = "GitHub rate limit";
 /// The message group of tasks that belong to no repository.
 const NO_REPO_GROUP: &str = "suture/errands";
@@ -24,7 +20,7 @@ const NO_REPO_GROUP: &str = "suture/errands";
 impl<S: Store, O: Publisher> CarBridge<S, O> {
     pub(crate) async fn run_task(&self, id: &str, task: &Task) -> Result<MessageOutcome, RetryableError> {
         if let Some(until) = self.github_not_before().await? {
-            return self.defer(id, task, until, RATE_LIMITED).await;
+            return self.defer(task, until, RATE_LIMITED).await;
         }
         let github = &self.clients.github;
         let done = match task {
@@ -54,27 +50,24 @@ impl<S: Store, O: Publisher> CarBridge<S, O> {
         match error.until() {
             Some(until) => {
                 self.store_rate_limit(&error).await?;
-                self.defer(id, task, until, RATE_LIMITED).await
+                self.defer(task, until, RATE_LIMITED).await
             }
             None if error.is_transient() => Err(error.into()),
             None => Ok(MessageOutcome::Failed(error.to_string())),
         }
     }
 
-    /// Puts the task back on the queue with a delay.
+    /// Keeps the task until then.
     pub(crate) async fn defer(
         &self,
-        id: &str,
         task: &Task,
         until: Timestamp,
         why: &str,
     ) -> Result<MessageOutcome, RetryableError> {
-        let secs = until.duration_since(self.now()).as_secs().max(1).unsigned_abs().min(MAX_DELAY_SECS);
         let Some(repo) = task.repo().cloned().or_else(|| NO_REPO_GROUP.parse().ok()) else {
             return Ok(MessageOutcome::Failed("the task has no repository".to_owned()));
         };
-        let message = QueueMessage::Task(task.clone());
-        self.requeue(format!("{id}-later"), message, repo, Duration::from_secs(secs)).await?;
+        self.wait_until(until, &QueueMessage::Task(task.clone()), &repo).await?;
         Ok(MessageOutcome::Deferred(format!("{why}: retry after {until}")))
     }
 

@@ -158,7 +158,7 @@ impl<S: Store, O: Publisher> Coordinator<'_, S, O> {
     /// Sends a task to the queue of the Car Bridge.
     async fn send(&self, id: String, task: Task) -> Result<(), CoordinationError> {
         let Some(repo) = task.repo().cloned() else { return Ok(()) };
-        let what = Destination::Queue { message: QueueMessage::Task(task), repo, delay: Duration::ZERO };
+        let what = Destination::queue(QueueMessage::Task(task), repo, Duration::ZERO);
         Ok(self.cx.engine.publisher().send_now(OutboundMessage { id, destination: what }).await?)
     }
 }

@@ -43,7 +43,7 @@ impl Publisher for LocalPublisher {
         let mut results = Vec::with_capacity(messages.len());
         for outbound in messages {
             let sent = match &outbound.destination {
-                Destination::Queue { message, delay, .. } => match message.to_json() {
+                Destination::Queue { message, delay, hops, .. } => match message.to_json_after(*hops) {
                     Ok(body) => self.queue.send(message.queue().into(), body, *delay).await,
                     Err(error) => Err(error.to_string()),
                 },

@@ -16,15 +16,13 @@ use jiff::{SignedDuration, Timestamp};
 use platform::clock::Clock;
 use platform::publish::dead_letters::{DeadLetter, DeadLetterQueue, DeadLetterSource, LocalDeadLetters};
 use platform::publish::queue_message::QueueName;
+use platform::publish::visibility::retry_delay;
 use serde::{Deserialize, Serialize};
 use simulate::queue::{MAX_RECEIVES, SimulatedMessage, SimulatedQueue};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 const TABLE: &str = "suture-queue";
-/// Delay before the first retry; it doubles each time. The last attempt thus comes after the lease of a crashed worker
-/// has expired.
-const RETRY_AFTER: SignedDuration = SignedDuration::from_secs(30);
 /// The longest duration of a sweep.
 const VISIBILITY_TIMEOUT: SignedDuration = SignedDuration::from_mins(30);
 const MAX_REASON: usize = 300;
@@ -219,7 +217,7 @@ impl DurableQueue {
     /// Retries a message later, or makes it a dead letter. If the write fails, the change is in memory only, and a
     /// restart repeats the attempt.
     pub(super) async fn retry(&self, mut message: QueuedMessage, why: &str) {
-        let pause = RETRY_AFTER.saturating_mul(1 << message.receives.saturating_sub(1).min(MAX_RECEIVES));
+        let pause = SignedDuration::try_from(retry_delay(message.receives)).unwrap_or(VISIBILITY_TIMEOUT);
         message.visible_at = saturating_after(self.clock.now(), pause);
         message.content.reason = Some(truncate(why, MAX_REASON));
         self.queues()[message.content.consumer as usize].remove(&message.id);

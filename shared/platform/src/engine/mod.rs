@@ -124,6 +124,11 @@ impl<S: Store, O: Publisher> Engine<S, O> {
         Self { store, publisher, policies }
     }
 
+    /// The same engine with a layer around its publisher.
+    pub fn layer<P>(self, layer: impl FnOnce(O) -> P) -> Engine<S, P> {
+        Engine { store: self.store, publisher: layer(self.publisher), policies: self.policies }
+    }
+
     pub fn store(&self) -> &S {
         &self.store
     }
@@ -339,8 +344,10 @@ impl<S: Store, O: Publisher> Engine<S, O> {
         now: Timestamp,
     ) -> Result<Vec<RunWrite>, EngineError> {
         let mut writes: Vec<RunWrite> = Vec::new();
-        let changes =
-            decisions.iter().zip(facts).flat_map(|(decision, fact)| decision.runs.iter().map(move |run| (run, *fact)));
+        let mut changes: Vec<(&RunChange, &Fact)> = Vec::new();
+        for (decision, fact) in decisions.iter().zip(facts) {
+            changes.extend(decision.runs.iter().map(|change| (change, *fact)));
+        }
         for (change, fact) in changes {
             match change {
                 RunChange::Open(run) => writes.push(RunWrite { run: (**run).clone(), loaded: None }),

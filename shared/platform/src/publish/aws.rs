@@ -129,9 +129,10 @@ impl Publisher for AwsPublisher {
         let mut results: PublishResults = Vec::new();
         for (at, item) in outbound.iter().enumerate() {
             match &item.destination {
-                Destination::Queue { message, repo, delay } => {
+                Destination::Queue { message, repo, delay, hops } => {
                     let delay = i32::try_from(delay.as_secs().min(MAX_DELAY_SECS)).unwrap_or(0);
-                    let entry = message.to_json().map_err(|error| PublishError(error.to_string())).and_then(|body| {
+                    let body = message.to_json_after(*hops).map_err(|error| PublishError(error.to_string()));
+                    let entry = body.and_then(|body| {
                         let entry = SendMessageBatchRequestEntry::builder().id(at.to_string()).message_body(body);
                         // On a standard queue a message group does not order messages; it makes repositories share the queue fairly.
                         let entry = entry.message_group_id(group(repo.as_str())).delay_seconds(delay);

@@ -7,6 +7,7 @@ pub mod dead_letters;
 pub mod queue_message;
 #[cfg(feature = "aws")]
 pub mod sqs_dead_letters;
+pub mod visibility;
 
 use std::future::Future;
 use std::time::Duration;
@@ -38,6 +39,8 @@ pub enum Destination {
         /// The message group: a busy repository must not delay the others.
         repo: RepoName,
         delay: Duration,
+        /// How many messages of the Car Bridge led to this one.
+        hops: u32,
     },
     /// The event bus, for bots and the reconciler.
     Bus {
@@ -47,14 +50,18 @@ pub enum Destination {
     Notice(Notice),
 }
 
+impl Destination {
+    /// A message that no other message led to.
+    pub fn queue(message: QueueMessage, repo: RepoName, delay: Duration) -> Self {
+        Self::Queue { message, repo, delay, hops: 0 }
+    }
+}
+
 impl OutboundMessage {
     /// A command for the Car Bridge, without delay.
     pub fn command(id: String, command: CommandMessage) -> Self {
         let repo = command.repo.clone();
-        Self {
-            id,
-            destination: Destination::Queue { message: QueueMessage::Command(command), repo, delay: Duration::ZERO },
-        }
+        Self { id, destination: Destination::queue(QueueMessage::Command(command), repo, Duration::ZERO) }
     }
 
     /// The message of an effect.
@@ -66,7 +73,7 @@ impl OutboundMessage {
                 let (pr, head_sha, text) = (pr.clone(), effect.head_sha.clone(), Box::new(text.clone()));
                 let repo = pr.repo.clone();
                 let message = QueueMessage::Task(Task::CheckRun { pr, head_sha, text, as_of: *as_of });
-                Destination::Queue { message, repo, delay: Duration::ZERO }
+                Destination::queue(message, repo, Duration::ZERO)
             }
         };
         Self { id: effect.id.to_string(), destination }

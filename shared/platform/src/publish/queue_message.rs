@@ -147,6 +147,12 @@ struct MessageHeader {
     // A message without a type is a command, as sent by the first version.
     #[serde(rename = "type", default = "command")]
     kind: String,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    hops: u32,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 fn command() -> String {
@@ -178,8 +184,8 @@ fn malformed(kind: &str, error: serde_json::Error) -> InvalidMessage {
     InvalidMessage::Malformed { kind: kind.to_owned(), why: error.to_string() }
 }
 
-fn write<T: Serialize>(kind: &str, body: T) -> Result<String, InvalidMessage> {
-    let head = MessageHeader { kind: kind.to_owned() };
+fn write<T: Serialize>(kind: &str, hops: u32, body: T) -> Result<String, InvalidMessage> {
+    let head = MessageHeader { kind: kind.to_owned(), hops };
     serde_json::to_string(&TypedMessage { head, body }).map_err(|error| malformed(kind, error))
 }
 
@@ -205,18 +211,28 @@ impl QueueMessage {
     ///
     /// Fails for internal facts, which are never sent over the queue.
     pub fn to_json(&self) -> Result<String, InvalidMessage> {
+        self.to_json_after(0)
+    }
+
+    /// Encodes a message to which this many messages of the Car Bridge led.
+    pub fn to_json_after(&self, hops: u32) -> Result<String, InvalidMessage> {
         match self {
-            Self::Command(command) => write("command", command),
-            Self::Fact(fact) => write("fact", DeferredFact { v: MessageVersion, fact: fact.clone() }),
-            Self::Task(task) => write("task", TaskMessage { v: MessageVersion, task: task.clone() }),
+            Self::Command(command) => write("command", hops, command),
+            Self::Fact(fact) => write("fact", hops, DeferredFact { v: MessageVersion, fact: fact.clone() }),
+            Self::Task(task) => write("task", hops, TaskMessage { v: MessageVersion, task: task.clone() }),
         }
+    }
+
+    /// How many messages of the Car Bridge led to this one; 0 if it cannot be decoded.
+    pub fn hops(json: &str) -> u32 {
+        serde_json::from_str::<MessageHeader>(json).map_or(0, |head| head.hops)
     }
 
     /// Decodes a message. The error says what is wrong, for the reader of the dead-letter queue.
     pub fn from_json(json: &str) -> Result<Self, InvalidMessage> {
         let value: serde_json::Value =
             serde_json::from_str(json).map_err(|error| InvalidMessage::NoJson(error.to_string()))?;
-        let MessageHeader { kind } = serde_json::from_value(value).map_err(|error| malformed("unknown", error))?;
+        let MessageHeader { kind, .. } = serde_json::from_value(value).map_err(|error| malformed("unknown", error))?;
         match kind.as_str() {
             "command" => read(&kind, json).map(Self::Command),
             "fact" => read(&kind, json).map(|DeferredFact { fact, .. }| Self::Fact(fact)),
@@ -305,7 +321,9 @@ mod tests {
             let message = QueueMessage::Task(task);
             let json = message.to_json().unwrap();
             assert!(json.contains(r#""type":"task""#) && json.contains(r#""v":1"#), "{json}");
-            assert_eq!(QueueMessage::from_json(&json), Ok(message));
+            assert_eq!((QueueMessage::hops(&json), QueueMessage::from_json(&json).as_ref()), (0, Ok(&message)));
+            let json = message.to_json_after(12).unwrap();
+            assert_eq!((QueueMessage::hops(&json), QueueMessage::from_json(&json)), (12, Ok(message)));
         }
     }
 

@@ -15,6 +15,7 @@ pub mod queries;
 pub mod schema;
 pub mod slot;
 pub mod versioned;
+pub mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -21,12 +21,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_dynamo::{AttributeValue, Item};
 
+use crate::store::waiting::waiting_key;
 use crate::store::{
     Condition, Index, Key, RowUpdate, RowWrite, StoreError, TTL, VERSION, number, number_of, set_of, text_of,
 };
 
-/// The partition of the `due` index that a sweep always reads whole: effects, runs, requests and pull requests of priority P0. However
-/// many other pull requests are overdue, none of these waits behind them.
+/// The partition of the `due` index that a sweep always reads whole: effects, runs, requests, waiting messages and pull requests of
+/// priority P0. However many other pull requests are overdue, none of these waits behind them.
 pub const DUE_URGENT: &str = "due-urgent";
 /// Partitions of the `due` index for all other pull requests.
 const DUE_SHARDS: u64 = 3;
@@ -154,7 +155,7 @@ pub fn read_owned<T: DeserializeOwned>(key: &Key, mut item: Item) -> Result<T, S
     serde_dynamo::from_attribute_value(body).map_err(|error| corrupt(error.to_string()))
 }
 
-fn set_due(item: &mut Item, partition: &str, due_at: Option<Timestamp>) {
+pub(super) fn set_due(item: &mut Item, partition: &str, due_at: Option<Timestamp>) {
     let Some(due_at) = due_at else { return };
     let (_, partition_name, sort) = Index::Due.shape();
     item.inner_mut().insert(partition_name.to_owned(), text(partition));
@@ -187,6 +188,8 @@ pub enum DueSubject {
     PullRequest(PrId),
     /// A reconcile request that is pending, or whose worker crashed.
     Request(String),
+    /// A message for the Car Bridge that waits.
+    Message(String),
 }
 
 impl DueSubject {
@@ -196,6 +199,7 @@ impl DueSubject {
             Self::Run(id) => run_key(id),
             Self::PullRequest(pr) => record_key(pr),
             Self::Request(key) => request_key(key),
+            Self::Message(id) => waiting_key(id),
         }
     }
 
@@ -206,6 +210,7 @@ impl DueSubject {
             "OUT" => Some(Self::Effect(EffectId::new(id))),
             "RUN" => Some(Self::Run(RunId::new(id))),
             "REQ" => Some(Self::Request(id.to_owned())),
+            "WAIT" => Some(Self::Message(id.to_owned())),
             _ => None,
         }
     }
@@ -265,9 +270,8 @@ pub fn repo_index_entry(key: &Key, entry: &Item) -> Result<RepoIndexEntry, Store
 pub fn runs_index_entry(key: &Key) -> Result<RunId, StoreError> {
     match DueSubject::of(key) {
         Some(DueSubject::Run(id)) => Ok(id),
-        Some(DueSubject::Effect(_) | DueSubject::PullRequest(_) | DueSubject::Request(_)) | None => {
-            Err(StoreError::Corrupt(key.clone(), "not a run, but in the runs index".to_owned()))
-        }
+        Some(DueSubject::Effect(_) | DueSubject::PullRequest(_) | DueSubject::Request(_) | DueSubject::Message(_))
+        | None => Err(StoreError::Corrupt(key.clone(), "not a run, but in the runs index".to_owned())),
     }
 }
 
