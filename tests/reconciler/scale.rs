@@ -2,13 +2,15 @@
 
 use std::time::Instant;
 
-use domain::id::{PrId, RunId};
+use domain::decide::{Effect, EffectKind};
+use domain::id::{EffectId, PrId, RunId};
 use fakes::{FakeSettings, Fault};
 use jiff::SignedDuration;
 use platform::engine::Engine;
-use platform::store::Store;
+use platform::store::{Condition, RowWrite, Store, schema};
 use reconciler::{ReconcileScope, SweepOutcome, SweepTrigger};
 use testbed::{Testbed, pr_id};
+use tests::claim_in;
 
 use crate::Backend;
 
@@ -62,6 +64,57 @@ async fn sweep_among(backend: Backend, open: usize) {
     assert!(items <= 105, "{items}");
     assert!(queries <= 6, "{queries}");
     assert!(summary.github_points > 0 && summary.store_requests > 0);
+}
+
+/// A month without sweeps, or a mass reopening: 10,000 pull requests are overdue, twenty times what a sweep visits.
+#[tokio::test]
+async fn urgent_items_are_handled_in_the_next_sweep_among_ten_thousand_overdue() {
+    let testbed = Testbed::new(FakeSettings::default(), "sweep.inventory_every = 100000");
+    testbed.sweep_now().await;
+    testbed.sweeping.set(false);
+    testbed.bridging.set(false);
+    // The run of the first has an expired lease, and the second is P0. They are due later than all others.
+    let (leased, urgent) = (testbed.open(), testbed.open());
+    testbed.with(|fakes| {
+        fakes.force(Fault::JenkinsDeaf, &leased);
+        fakes.force(Fault::JenkinsDeaf, &urgent);
+        fakes.person_labels(&urgent, "maria", "suture/priority-p0");
+    });
+    testbed.pass(20).await;
+    let engine = Engine::new(testbed.store.clone(), testbed::RecordingPublisher::default(), testbed.policies.clone());
+    let long_ago = testbed.now() - SignedDuration::from_hours(24 * 30);
+    for number in 1..=10_000 {
+        let pr: PrId = format!("acme/busy#{number}").parse().unwrap();
+        engine.apply(&tests::opened(&pr, format!("d{number}"), long_ago), long_ago).await.unwrap();
+    }
+    let claimed = claim_in(&testbed, &leased, "run-1").await;
+    assert!(claimed.record.is_some_and(|record| record.active_run.is_some()), "{}", claimed.reason);
+    // A mail that could not be sent.
+    testbed.publisher.set_down(true);
+    let (pr, notice) = (pr_id(&urgent), domain::text::Notice::new("acme/shop#1 needs you".to_owned(), String::new()));
+    let effect = Effect {
+        id: EffectId::new(format!("{pr}#mail#0")),
+        head_sha: testbed.record(&urgent).await.head_sha,
+        what: EffectKind::Notice(notice),
+    };
+    let key = schema::effect_key(&effect.id);
+    let mut item = schema::row(&key, &effect).unwrap();
+    for (name, value) in [("due", schema::DUE_URGENT.to_owned()), ("due_at", schema::sort_time(testbed.now()))] {
+        item.inner_mut().insert(name.to_owned(), serde_dynamo::AttributeValue::S(value));
+    }
+    let put = RowWrite::Put { key, item, only_if: Condition::Always };
+    testbed.store.write(vec![put], testbed.now()).await.unwrap();
+    testbed.publisher.set_down(false);
+    testbed.publisher.lose_queue();
+    testbed.advance(SignedDuration::from_mins(20));
+    let began = Instant::now();
+    let summary = testbed.sweep_now().await;
+    println!("10,000 overdue: {} ms; {}", began.elapsed().as_millis(), summary.sentence());
+    assert!(testbed.mails().iter().any(|(id, _)| id.ends_with("#mail#0")), "the mail is sent: {summary:?}");
+    assert!(summary.resent >= 1, "the run without a message is resent: {summary:?}");
+    let claimed: Vec<u64> = testbed.commands().iter().map(|(number, ..)| *number).collect();
+    assert!(claimed.contains(&urgent.number), "the P0 pull request is remediated: {claimed:?}");
+    assert!(summary.due > 1_000, "{summary:?}");
 }
 
 #[tokio::test]
