@@ -104,6 +104,26 @@ async fn pushes_to_a_busy_base_write_one_row_each() {
     assert_eq!(request.waiting().unwrap().coalesced, 200);
 }
 
+/// Each push to a feature branch walked through all pull requests of the repository.
+#[tokio::test]
+async fn push_to_a_branch_that_is_nobodys_base_costs_one_read() {
+    let harness = Harness::new("mode = 'act'\nlimits.webhooks_per_minute_per_repo = 1000");
+    for number in 1..=300 {
+        harness.expect(&pull(number, "opened", 'a', 0), "applied").await;
+    }
+    let before = harness.store().usage().usage();
+    let response = harness.expect(&push("feature-x", 9), "ignored").await;
+    assert!(response.reason.contains("no managed pull request is based on `feature-x`"), "{response:?}");
+    let after = harness.store().usage().usage();
+    let spent = (after.requests - before.requests, after.items_read - before.items_read);
+    assert_eq!((spent, after.items_written - before.items_written), ((1, 0), 0));
+    // A pull request that is retargeted brings its base with it.
+    let retargeted = pull(7, "edited", 'a', 10).with("/pull_request/base/ref", json!("release"));
+    harness.expect(&push("release", 9), "ignored").await;
+    harness.expect(&retargeted, "applied").await;
+    harness.expect(&push("release", 11), "applied").await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn fact_is_deferred_after_repeated_write_conflicts() {
     let harness = Harness::new(crate::harness::CONFIG);
@@ -140,8 +160,8 @@ async fn fact_stays_within_its_request_budget() {
         harness.store().usage().usage().requests - before
     };
     // An opening also looks for the pull request it replaces and for early reports on its head, and the first of a
-    // repository registers the repository.
-    assert_eq!(cost(&pull(42, "opened", 'a', 0)).await, 4);
+    // repository registers the repository and the base branch.
+    assert_eq!(cost(&pull(42, "opened", 'a', 0)).await, 5);
     // The second opening reads the first pull request, which has the same vulnerability; the repository is registered
     // already.
     assert_eq!(cost(&pull(43, "opened", 'b', 0)).await, 4);

@@ -124,8 +124,8 @@ impl<S: Store, O: Publisher> SweepContext<'_, S, O> {
         Ok(applied.record.unwrap_or(record))
     }
 
-    /// Adds missing repositories to the registry: the process that wrote the first record of a repository may have
-    /// crashed before registering it.
+    /// Adds missing repositories and base branches to the registry: the process that wrote the first record may have
+    /// crashed before registering them, and base branches expire.
     pub(crate) async fn register_repos(&self, records: &[PullRequest]) {
         if self.execution == Execution::DryRun {
             return;
@@ -133,6 +133,9 @@ impl<S: Store, O: Publisher> SweepContext<'_, S, O> {
         let repos: BTreeSet<&RepoName> = records.iter().map(|record| &record.id.repo).collect();
         for repo in repos {
             self.repos.register(self.store(), repo, self.now()).await;
+        }
+        for record in records {
+            self.repos.register_base(self.store(), record, self.now()).await;
         }
     }
 

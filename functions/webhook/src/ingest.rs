@@ -23,7 +23,7 @@ use crate::github::{ParsedWebhook, PrSelector, WebhookFact, details_of};
 use crate::throttle::{self, CONFLICT_DELAY, Throttle};
 use platform::engine::early_reports::{self, EarlyReport};
 use platform::engine::ingest::apply_fact;
-use platform::engine::repo_registry::RepoRegistry;
+use platform::engine::repo_registry::{self, RepoRegistry};
 use platform::engine::{ApplyResult, Engine, EngineError};
 use platform::hash::stable_id;
 use platform::publish::queue_message::QueueMessage;
@@ -265,7 +265,11 @@ impl<S: Store, O: Publisher> Ingester<S, O> {
         fact: &WebhookFact,
         now: Timestamp,
     ) -> Result<IngestResult, IngestError> {
-        if !queries::has_open_on_base(self.engine.store(), repo, branch, now).await? {
+        let store = self.engine.store();
+        // Most pushes are to branches that are nobody's base: one read shows it.
+        if !repo_registry::is_base(store, repo, branch, now).await?
+            || !queries::has_open_on_base(store, repo, branch, now).await?
+        {
             return Ok(IngestResult::result(
                 IngestStatus::Ignored,
                 format!("no managed pull request is based on `{branch}`"),

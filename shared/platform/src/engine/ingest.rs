@@ -48,12 +48,17 @@ async fn follow_up<S: Store, O: Publisher>(
     applied: &ApplyResult,
     now: Timestamp,
 ) -> Result<(), EngineError> {
-    repos.register_new(engine.store(), applied, now).await;
+    repos.register_new(engine.store(), applied, describes(fact), now).await;
     replacement::link_after(engine, applied, now).await?;
     if let Some(head) = announced_head(fact, applied) {
         Box::pin(early_reports::apply(engine, &fact.pr, head, now)).await?;
     }
     Ok(())
+}
+
+/// Whether the fact describes its pull request, and so may have changed its base branch.
+fn describes(fact: &Fact) -> bool {
+    matches!(fact.kind, FactKind::Opened(_) | FactKind::Reopened(_) | FactKind::Edited(_))
 }
 
 /// The commit that the fact made the head. Of a duplicate too: the first process may have died before it applied the early reports.
