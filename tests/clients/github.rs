@@ -237,7 +237,9 @@ async fn app_lists_installations_and_failed_deliveries() {
             fakes.webhook_answered(delivery, 200);
         }
     });
-    let failed = testbed.github.failed_deliveries(start).await.unwrap();
+    let listed = testbed.github.failed_deliveries(start).await.unwrap();
+    assert!(listed.is_complete);
+    let failed = listed.deliveries;
     let guids: Vec<&str> = failed.iter().map(|delivery| delivery.guid.as_str()).collect();
     assert_eq!(guids, [deliveries[0].guid.as_str()]);
     assert_eq!((failed[0].event.as_str(), failed[0].status_code), (deliveries[0].event.as_str(), 500));
@@ -246,7 +248,10 @@ async fn app_lists_installations_and_failed_deliveries() {
     let again = testbed.with(fakes::Fakes::take_webhooks);
     let again = again.iter().find(|delivery| delivery.guid == deliveries[0].guid).expect("a redelivery");
     testbed.with(|fakes| fakes.webhook_answered(again, 200));
-    assert_eq!(testbed.github.failed_deliveries(start).await.unwrap(), []);
+    // The failed attempt stays listed; whether a later one succeeded is not asked.
+    assert_eq!(testbed.github.failed_deliveries(start).await.unwrap().deliveries, failed);
+    let later = testbed.now() - SignedDuration::from_secs(30);
+    assert_eq!(testbed.github.failed_deliveries(later).await.unwrap().deliveries, []);
     assert_requests_known(&testbed);
 }
 

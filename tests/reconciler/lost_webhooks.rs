@@ -3,6 +3,8 @@
 use domain::run::{RunEnd, RunKind, RunState};
 use domain::state::{State, Strategy};
 use fakes::{FakePrId, FakeSettings, FakeTiming, Fault, RepoSettings};
+use jiff::SignedDuration;
+use platform::publish::queue_message::{QueueMessage, Task};
 use platform::store::queries;
 use testbed::{Testbed, pr_id};
 
@@ -143,6 +145,66 @@ async fn failed_delivery_is_redelivered_once() {
     let redelivered = testbed
         .with(|fakes| fakes.audit().iter().filter(|entry| entry.action == fakes::AuditedAction::Redelivered).count());
     assert_eq!(redelivered, 1, "only the Car Bridge requests the redelivery");
+}
+
+/// Every list walked through three days of deliveries, most of them successful: thousands of requests per hour.
+#[tokio::test]
+async fn quiet_hour_lists_deliveries_with_one_request_per_inventory() {
+    let testbed = Testbed::new(FakeSettings::default(), "sweep.inventory_every = 1");
+    for _ in 0..40 {
+        testbed.open();
+    }
+    testbed.pass(10).await;
+    let lists = || testbed.transport.lines().iter().filter(|line| line.starts_with("GET /app/hook/deliveries")).count();
+    let (before, sweeps) = (lists(), testbed.summaries().len());
+    assert!(testbed.webhooks() > 100, "more than one page: {}", testbed.webhooks());
+    testbed.pass(60).await;
+    let sweeps = testbed.summaries().len() - sweeps;
+    assert!(lists() - before <= sweeps && sweeps <= 61, "{} lists in {sweeps} sweeps", lists() - before);
+}
+
+/// 100 requests per inventory: with 150 failed deliveries, commands were among the last, and those that were requested before used up
+/// the limit again and again.
+#[tokio::test]
+async fn failed_commands_are_redelivered_first_and_requested_ones_do_not_count() {
+    let testbed = Testbed::new(FakeSettings::default(), "sweep.inventory_every = 1");
+    testbed.sweeping.set(false);
+    testbed.bridging.set(false);
+    let pr = testbed.open();
+    testbed.pass(1).await;
+    testbed.with(|fakes| {
+        for n in 0..150 {
+            fakes.post_check_on(&pr, &format!("matrix {n}"), Some("success"), "");
+        }
+    });
+    testbed.fakes().person_comments(&pr, "maria", "/hold");
+    testbed.advance(SignedDuration::from_mins(2));
+    let deliveries = testbed.with(fakes::Fakes::take_webhooks);
+    assert!(deliveries.len() > 150, "{}", deliveries.len());
+    testbed.with(|fakes| deliveries.iter().for_each(|delivery| fakes.webhook_answered(delivery, 503)));
+    let comment = deliveries.iter().find(|delivery| delivery.event == "issue_comment").unwrap().id;
+    let requested = |testbed: &Testbed| -> Vec<u64> {
+        let messages = std::iter::from_fn(|| testbed.publisher.take_message());
+        let of = |(_, body): (String, String)| {
+            let message = QueueMessage::from_json(&body).unwrap();
+            if let QueueMessage::Task(Task::Redeliver { delivery }) = message { Some(delivery) } else { None }
+        };
+        messages.filter_map(of).collect()
+    };
+    let mut all: Vec<u64> = Vec::new();
+    for _ in 0..deliveries.len().div_ceil(100) {
+        testbed.sweep_now().await;
+        let next = requested(&testbed);
+        assert!(!next.is_empty() && next.len() <= 100, "{}", next.len());
+        all.extend(next);
+        testbed.advance(SignedDuration::from_mins(2));
+    }
+    assert_eq!(all.first(), Some(&comment));
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), deliveries.len(), "each once");
+    testbed.sweep_now().await;
+    assert_eq!(requested(&testbed), Vec::<u64>::new());
 }
 
 const WITHOUT_INVENTORY: &str = "sweep.inventory_every = 1440";

@@ -1,9 +1,7 @@
 //! Finds pull requests whose webhooks were missed (R-SWEEP-12): every few sweeps the open pull requests of all
-//! repositories are listed, and managed ones without a record are adopted. Failed webhook deliveries are redelivered
-//! by the Car Bridge. Missed events are counted by kind.
+//! repositories are listed, and managed ones without a record are adopted. Missed events are counted by kind.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use domain::event::FactKind;
 use domain::id::RepoName;
@@ -12,9 +10,8 @@ use domain::state::State;
 use jiff::{SignedDuration, Timestamp};
 use platform::engine::ApplyResult;
 use platform::engine::ingest::apply_fact;
-use platform::github::{FailedDelivery, GitHub, ListedPullRequest};
-use platform::publish::queue_message::{QueueMessage, Task};
-use platform::publish::{Destination, OutboundMessage, Publisher};
+use platform::github::{GitHub, ListedPullRequest};
+use platform::publish::Publisher;
 use platform::store::not_before;
 use platform::store::queries;
 use platform::store::schema;
@@ -28,17 +25,10 @@ use crate::context::{SweepContext, saturating_after};
 use crate::due::defer_undecodable;
 use crate::limits::gates::SweepRows;
 use crate::limits::rate_budget::{WorkKind, shed_until};
+use crate::redelivery;
 
 /// The name under which the time of the next inventory is stored.
 pub(crate) const INVENTORY: &str = "inventory";
-/// GitHub redelivers webhooks for three days.
-const REDELIVERABLE: SignedDuration = SignedDuration::from_hours(72);
-/// The same redelivery is not requested again for this long.
-const REDELIVERY_RETRY_AFTER: SignedDuration = SignedDuration::from_hours(6);
-/// Redeliveries requested in one sweep; the rest waits for the next inventory.
-const MAX_REDELIVERIES: usize = 100;
-/// The message group of redeliveries, which belong to no repository.
-const REDELIVERY_GROUP: &str = "suture/errands";
 
 /// Why an inventory was not finished.
 #[derive(Debug, Error)]
@@ -130,7 +120,7 @@ impl<S: Store, O: Publisher> Inventory<'_, S, O> {
             let next = SignedDuration::from_mins(sweeps).saturating_sub(SignedDuration::from_secs(30));
             not_before::set(self.cx.store(), INVENTORY, saturating_after(now, next), now).await?;
         }
-        self.redeliver().await
+        redelivery::run(self.cx, self.summary).await
     }
 
     async fn adopt_all(&mut self) -> Result<u32, InventoryError> {
@@ -193,47 +183,6 @@ impl<S: Store, O: Publisher> Inventory<'_, S, O> {
     async fn known_states(&self, repo: &RepoName) -> Result<BTreeMap<u64, State>, StoreError> {
         let listed = queries::all_pull_requests(self.cx.store(), repo, usize::MAX, self.cx.now()).await?;
         Ok(listed.into_iter().map(|entry| (entry.pr.number, entry.state)).collect())
-    }
-
-    /// Requests redelivery of failed webhook deliveries that GitHub still has.
-    async fn redeliver(&mut self) -> Result<(), StoreError> {
-        let now = self.cx.now();
-        let shed = shed_until(&self.cx.github.rate_limits(), WorkKind::Redelivery, now).is_some();
-        if !self.cx.github.is_app() || shed || !self.cx.should_continue(self.summary).await {
-            return Ok(());
-        }
-        let since = now.saturating_sub(REDELIVERABLE).unwrap_or(now);
-        match self.cx.github.failed_deliveries(since).await {
-            Ok(failed) => {
-                for delivery in failed.into_iter().take(MAX_REDELIVERIES) {
-                    self.request_redelivery(&delivery).await?;
-                }
-            }
-            Err(error) => {
-                warn!(run = %self.cx.trigger.run, %error, "cannot list failed webhook deliveries");
-                self.summary.fail("redelivery", &error);
-            }
-        }
-        Ok(())
-    }
-
-    async fn request_redelivery(&mut self, delivery: &FailedDelivery) -> Result<(), StoreError> {
-        let now = self.cx.now();
-        let name = format!("redelivery-{}", delivery.guid);
-        if not_before::load(self.cx.store(), &name, now).await?.is_some() {
-            return Ok(());
-        }
-        let Ok(repo) = REDELIVERY_GROUP.parse() else { return Ok(()) };
-        let message = QueueMessage::Task(Task::Redeliver { delivery: delivery.id });
-        let what = Destination::queue(message, repo, Duration::ZERO);
-        let outbound = OutboundMessage { id: format!("redeliver-{}", delivery.id), destination: what };
-        if let Err(error) = self.cx.engine.publisher().send_now(outbound).await {
-            warn!(delivery = delivery.id, %error, "cannot request webhook redelivery");
-            return Ok(());
-        }
-        self.summary.redelivered += 1;
-        self.summary.count_failure(&delivery.event);
-        not_before::set(self.cx.store(), &name, saturating_after(now, REDELIVERY_RETRY_AFTER), now).await
     }
 }
 

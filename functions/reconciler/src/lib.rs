@@ -19,6 +19,7 @@ pub mod observe_report;
 mod on_demand;
 mod outbox;
 mod reconciler;
+mod redelivery;
 mod remediate;
 mod run_recovery;
 mod sweep;

@@ -241,7 +241,7 @@ async fn hook(findings: &mut DoctorReport, github: &GitHub, now: Timestamp) {
     }
     let since = now.saturating_sub(DELIVERY_WINDOW).unwrap_or(Timestamp::MIN);
     match github.failed_deliveries(since).await {
-        Ok(failed) => failed_deliveries(findings, &failed),
+        Ok(failed) => failed_deliveries(findings, &failed.deliveries),
         Err(error) => findings.warn("deliveries", format!("cannot list failed webhook deliveries: {error}")),
     }
 }
@@ -278,7 +278,7 @@ fn failed_deliveries(findings: &mut DoctorReport, failed: &[FailedDelivery]) {
     }
     let (count, at) = (failed.len(), last.delivered_at);
     let text = format!(
-        "{count} webhook deliveries failed in the last 24 hours, the last at {at}: the next inventory requests redelivery"
+        "{count} webhook deliveries failed in the last 24 hours, the last at {at}: the next inventory requests redelivery of those that still need it"
     );
     findings.warn("deliveries", text);
 }

@@ -82,6 +82,11 @@ const BODIES_KEPT: usize = 5_000;
 /// How long GitHub lists deliveries and can redeliver them.
 const REDELIVERY_DAYS: i64 = 3;
 
+/// The status under which GitHub lists a delivery: one without a response as 504.
+pub(crate) fn listed_code(sent: &DeliveryRecord) -> u16 {
+    sent.code.filter(|code| *code > 0).unwrap_or(504)
+}
+
 impl Fakes {
     /// Takes the webhooks sent since the last call, in order. Each counts as answered with 200 unless
     /// [`Fakes::webhook_answered`] is called.
@@ -240,9 +245,9 @@ impl Fakes {
     }
 
     pub(crate) fn delivery_json(&self, sent: &DeliveryRecord) -> Value {
-        let code = sent.code.unwrap_or(0);
+        let code = listed_code(sent);
         let status = match code {
-            0 => "timed out",
+            504 => "timed out",
             200..=299 => "OK",
             _ => "Invalid HTTP Response",
         };

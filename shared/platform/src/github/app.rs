@@ -15,8 +15,8 @@ use super::rate_limit::RateLimits;
 use crate::transport::ApiError;
 
 pub(super) const INSTALLATIONS: &str = "/app/installations?per_page=100";
-/// Pages of 100 deliveries; a busy App has thousands per hour.
-const MAX_DELIVERY_PAGES: usize = 200;
+/// Pages of 100 failed deliveries.
+const MAX_DELIVERY_PAGES: usize = 50;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AppInstallation {
@@ -64,7 +64,28 @@ pub struct CredentialCheck {
     pub rates: RateLimits,
 }
 
-/// A webhook delivery without a successful attempt.
+/// What is lost with a webhook that is not redelivered, most important first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DeliveryContent {
+    /// A command or a review: it exists nowhere else.
+    Command,
+    PullRequest,
+    /// A report that sweeps also read from GitHub.
+    Report,
+}
+
+impl DeliveryContent {
+    fn of(event: &str, action: Option<&str>) -> Self {
+        match (event, action) {
+            ("issue_comment" | "pull_request_review" | "pull_request_review_comment", _)
+            | ("check_run", Some("requested_action")) => Self::Command,
+            ("pull_request", _) => Self::PullRequest,
+            _ => Self::Report,
+        }
+    }
+}
+
+/// A webhook delivery with a failed attempt. A later one may have succeeded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailedDelivery {
     /// The id of the attempt, needed to redeliver it.
@@ -74,8 +95,17 @@ pub struct FailedDelivery {
     pub event: String,
     /// The time of the last attempt.
     pub delivered_at: Timestamp,
-    /// The response's status; 0 without a response.
+    /// The response's status; 502 or 504 without a response.
     pub status_code: u16,
+    pub content: DeliveryContent,
+}
+
+/// Failed deliveries, each with its newest failed attempt, oldest first.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FailedDeliveries {
+    pub deliveries: Vec<FailedDelivery>,
+    /// Whether these are all.
+    pub is_complete: bool,
 }
 
 #[derive(Deserialize)]
@@ -101,6 +131,7 @@ struct RawDelivery {
     #[serde(default)]
     status_code: u16,
     event: String,
+    action: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -142,28 +173,22 @@ impl GitHub {
         self.read(Identity::Own, "/app/hook/config").await
     }
 
-    /// The deliveries since `since` of which all attempts failed, oldest first, each with its newest attempt.
-    pub async fn failed_deliveries(&self, since: Timestamp) -> Result<Vec<FailedDelivery>, ApiError> {
-        let mut succeeded = BTreeSet::new();
-        let mut failed: Vec<FailedDelivery> = Vec::new();
-        let mut next = Some("/app/hook/deliveries?per_page=100".to_owned());
+    /// The deliveries with a failed attempt since then. If there are none, that takes one request, however many succeeded.
+    pub async fn failed_deliveries(&self, since: Timestamp) -> Result<FailedDeliveries, ApiError> {
+        let mut guids = BTreeSet::new();
+        let mut deliveries: Vec<FailedDelivery> = Vec::new();
+        let mut next = Some("/app/hook/deliveries?status=failure&per_page=100".to_owned());
         for _ in 0..MAX_DELIVERY_PAGES {
             let Some(path) = next.take() else { break };
             let page: Page<RawDelivery> = self.read(Identity::Own, &path).await?;
             let following = next_page(&page);
             let reached_since = page.items.iter().any(|delivery| delivery.delivered_at < since);
-            for delivery in page.items.into_iter().filter(|delivery| delivery.delivered_at >= since) {
-                if (200..300).contains(&delivery.status_code) {
-                    succeeded.insert(delivery.guid);
-                } else if !failed.iter().any(|known| known.guid == delivery.guid) {
-                    failed.push(delivery.into());
-                }
-            }
+            let recent = page.items.into_iter().filter(|delivery| delivery.delivered_at >= since);
+            deliveries.extend(recent.filter(|delivery| guids.insert(delivery.guid.clone())).map(FailedDelivery::from));
             next = following.filter(|_| !reached_since);
         }
-        failed.retain(|delivery| !succeeded.contains(&delivery.guid));
-        failed.reverse();
-        Ok(failed)
+        deliveries.reverse();
+        Ok(FailedDeliveries { deliveries, is_complete: next.is_none() })
     }
 
     /// Requests the redelivery of an attempt.
@@ -178,6 +203,7 @@ impl From<RawDelivery> for FailedDelivery {
         Self {
             id: raw.id,
             guid: raw.guid,
+            content: DeliveryContent::of(&raw.event, raw.action.as_deref()),
             event: raw.event,
             delivered_at: raw.delivered_at,
             status_code: raw.status_code,

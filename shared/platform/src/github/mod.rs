@@ -16,7 +16,9 @@ mod rate_limit;
 mod repository;
 mod snapshots;
 
-pub use app::{AppInstallation, AppWebhook, CredentialCheck, FailedDelivery, GitHubApp};
+pub use app::{
+    AppInstallation, AppWebhook, CredentialCheck, DeliveryContent, FailedDeliveries, FailedDelivery, GitHubApp,
+};
 pub use auth::{Credentials, InvalidPrivateKey};
 pub use checks::{CheckRun, CheckRunState, ExistingCheckRun, WorkflowRun, pr_of_check_run};
 pub use client::{GitHub, GitHubSettings};

@@ -9,6 +9,7 @@ use crate::fakes::Fakes;
 use crate::github::access::ApiIdentity;
 use crate::github::json::{app, owner};
 use crate::github::model::RepoIx;
+use crate::github::webhooks::{DeliveryRecord, listed_code};
 use crate::http_api::{ApiRequest, ApiResponse, page};
 
 impl Fakes {
@@ -117,7 +118,13 @@ impl Fakes {
             .and_then(|it| it.strip_prefix("v1_"))
             .and_then(|it| it.parse().ok())
             .unwrap_or(u64::MAX);
-        let mut found = self.listed_deliveries().filter(|(_, sent)| sent.delivery.id < before);
+        let status = request.param("status").unwrap_or_default().to_owned();
+        let is_wanted = |sent: &DeliveryRecord| match status.as_str() {
+            "success" => (200..400).contains(&listed_code(sent)),
+            "failure" => (400..600).contains(&listed_code(sent)),
+            _ => true,
+        };
+        let mut found = self.listed_deliveries().filter(|(_, sent)| sent.delivery.id < before && is_wanted(sent));
         let shown: Vec<_> = found.by_ref().take(per_page).map(|(_, sent)| sent).collect();
         let more = found.next().is_some();
         let list: Vec<Value> = shown.iter().map(|sent| self.delivery_json(sent)).collect();
@@ -126,7 +133,8 @@ impl Fakes {
             None => answer,
             Some(last) => {
                 let (api, cursor) = (&self.settings.api_url, last.delivery.id);
-                let url = format!("{api}/app/hook/deliveries?per_page={per_page}&cursor=v1_{cursor}");
+                let filter = if status.is_empty() { String::new() } else { format!("&status={status}") };
+                let url = format!("{api}/app/hook/deliveries?per_page={per_page}&cursor=v1_{cursor}{filter}");
                 answer.with("link", format!("<{url}>; rel=\"next\""))
             }
         }
