@@ -125,7 +125,7 @@ pub(crate) async fn burst(programs: &Programs, program: Program, count: usize) -
     }
 }
 
-fn status_of(response: &Value) -> String {
+pub(crate) fn status_of(response: &Value) -> String {
     let body: Value = serde_json::from_str(response["body"].as_str().unwrap_or("null")).unwrap_or_default();
     body["status"].as_str().unwrap_or("ok").to_owned()
 }

@@ -19,6 +19,7 @@
 mod burst;
 mod cost;
 mod fleet;
+mod hot;
 mod instructions;
 mod lambda;
 mod payloads;
@@ -191,6 +192,12 @@ async fn all(root: &Path, release: PathBuf, effort: Effort, wanted: &impl Fn(&st
         }
         json["burst"] = shown.into();
         table.bursts(&bursts);
+    }
+    if wanted("hot") {
+        eprintln!("bench: measuring one hot pull request");
+        let hot = hot::hot_pull_request(&programs).await;
+        json["hot_pull_request"] = hot.json();
+        table.hot_pull_request(&hot);
     }
     if wanted("cost") {
         let (idle, lifecycles) = cost::lifecycles().await;

@@ -5,6 +5,7 @@ use platform::store::Usage;
 use crate::burst::Burst;
 use crate::cost::Lifecycle;
 use crate::fleet::{Cost, thousands};
+use crate::hot::HotPullRequest;
 use crate::instructions::{Instructions, LIMIT, LIMITED};
 use crate::sizes::{LIMIT_BYTES, Size};
 use crate::webhooks::Figures;
@@ -109,6 +110,23 @@ impl Table {
         let times = |burst: &Burst| format!("{} / {} ms", show(burst.p50_ms), show(burst.p99_ms));
         self.row(format!("{of}: p50 / p99"), times(suture), format!("Probot {}", times(probot)), "", None);
         self.row(format!("{of}: lost"), suture.lost.to_string(), String::new(), "0", Some(suture.lost == 0));
+    }
+
+    pub(crate) fn hot_pull_request(&mut self, hot: &HotPullRequest) {
+        let of = "300 reports on one pull request";
+        let times = format!("{} / {} ms, {} deferred", show(hot.p50_ms), show(hot.p99_ms), hot.deferred);
+        self.row(format!("{of}: p50 / p99"), times, String::new(), "p99 ≤ 1,000 ms", Some(hot.p99_ms <= 1_000.0));
+        let logged = format!("{:.1} s, {} lost", hot.logged_secs, hot.lost);
+        let met = hot.logged_secs <= 15.0 && hot.lost == 0;
+        self.row(format!("{of}: all in the log"), logged, String::new(), "≤ 15 s, 0 lost", Some(met));
+        let shared = hot.facts_per_transaction;
+        self.row(
+            format!("{of}: deferred facts per transaction"),
+            show(shared),
+            String::new(),
+            "≥ 5",
+            Some(shared >= 5.0),
+        );
     }
 
     pub(crate) fn costs(&mut self, lifecycles: &[Lifecycle], idle: &Usage, monthly: f64) {

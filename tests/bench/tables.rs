@@ -2,6 +2,8 @@
 //! SQS, EventBridge and SNS that accept everything. Their CPU time is not counted.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType};
@@ -19,7 +21,42 @@ pub(crate) struct Tables {
     relay: Server,
     messaging: Server,
     pub(crate) counts: Counts,
+    /// The messages of the facts queue.
+    pub(crate) facts: QueuedFacts,
     pub(crate) names: TableNames,
+}
+
+/// The facts queue: bodies, and when they are visible.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct QueuedFacts(Arc<Mutex<Vec<(Instant, String)>>>);
+
+impl QueuedFacts {
+    pub(crate) fn put(&self, body: String, delay: Duration) {
+        self.0.lock().expect("mutex not poisoned").push((Instant::now() + delay, body));
+    }
+
+    /// Removes up to `most` visible messages.
+    pub(crate) fn take(&self, most: usize) -> Vec<String> {
+        let (now, mut left) = (Instant::now(), most);
+        let is_taken = |(visible_at, _): &mut (Instant, String)| {
+            let taken = left > 0 && *visible_at <= now;
+            left -= usize::from(taken);
+            taken
+        };
+        self.0.lock().expect("mutex not poisoned").extract_if(.., is_taken).map(|(_, body)| body).collect()
+    }
+
+    /// Keeps the messages of a request to the facts queue.
+    fn keep(&self, request: &HttpMessage) {
+        let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+        if !body["QueueUrl"].as_str().is_some_and(|url| url.ends_with("/facts")) {
+            return;
+        }
+        for entry in body["Entries"].as_array().into_iter().flatten() {
+            let delay = Duration::from_secs(entry["DelaySeconds"].as_u64().unwrap_or(0));
+            self.put(entry["MessageBody"].as_str().unwrap_or_default().to_owned(), delay);
+        }
+    }
 }
 
 /// The tables of the peers.
@@ -41,13 +78,15 @@ impl Tables {
         }
         let seen = counts.clone();
         let relay = Server::relaying(dynamo.endpoint(), move |request, response| count(&seen, request, response));
-        let seen = counts.clone();
+        let facts = QueuedFacts::default();
+        let (seen, queued) = (counts.clone(), facts.clone());
         let messaging = Server::responding(move |request| {
+            queued.keep(&request);
             let (name, response) = accept(&request);
             seen.add(&name, 1);
             response
         });
-        Self { dynamo, relay, messaging, counts, names }
+        Self { dynamo, relay, messaging, counts, facts, names }
     }
 
     /// A store whose requests are not counted.
@@ -97,6 +136,9 @@ fn count(counts: &Counts, request: &HttpMessage, response: &HttpMessage) {
         operation
     };
     counts.add(&name, 1);
+    if name == "TransactWriteItems" && response.first_line.contains(" 200") {
+        counts.add("transactions", 1);
+    }
     if name == "Query" {
         let result: Value = serde_json::from_slice(&response.body).unwrap_or_default();
         let index = body["IndexName"].as_str().unwrap_or("log");
@@ -137,6 +179,6 @@ fn md5_of(_: &str) -> &'static str {
 
 /// The number of requests, without the separately counted ones and index entries.
 pub(crate) fn requests(counts: &BTreeMap<String, u64>) -> u64 {
-    let is_separate = |name: &str| name == "counter" || name == "SHA row" || name.ends_with(" entries");
+    let is_separate = |name: &str| ["counter", "SHA row", "transactions"].contains(&name) || name.ends_with(" entries");
     counts.iter().filter(|(name, _)| !is_separate(name)).map(|(_, count)| count).sum()
 }
