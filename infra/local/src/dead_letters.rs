@@ -25,7 +25,7 @@ pub(crate) enum DlqCommand {
     },
     /// Delete all messages of a queue
     Purge {
-        /// commands, sweeps or all
+        /// commands, facts, sweeps or all
         queue: String,
     },
 }

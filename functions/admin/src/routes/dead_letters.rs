@@ -23,7 +23,7 @@ use crate::problem::{ApiProblem, CommonProblems};
 #[derive(Debug, Serialize, ToSchema)]
 struct DeadLetterView {
     id: String,
-    /// The queue it is in: `commands` or `sweeps`.
+    /// The queue it is in: `commands`, `facts` or `sweeps`.
     queue: &'static str,
     sent_at: Option<Timestamp>,
     /// Why it could not be processed.
@@ -135,7 +135,7 @@ pub(crate) async fn delete<S: Store + 'static, O: Publisher + 'static>(
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct PurgeBody {
-    /// `commands` or `sweeps`.
+    /// `commands`, `facts` or `sweeps`.
     #[schema(value_type = Option<DeadLetterQueueName>, inline)]
     queue: Option<DeadLetterSource>,
 }
@@ -146,6 +146,7 @@ pub(crate) struct PurgeBody {
 #[expect(dead_code, reason = "only its description is used")]
 enum DeadLetterQueueName {
     Commands,
+    Facts,
     Sweeps,
 }
 
