@@ -40,7 +40,7 @@ async fn handle_messages(testbed: &Testbed, log: &MetricLog, trace: &str) {
         let mut batch = SqsEvent::default();
         batch.records.push(message);
         let ids = InvocationIds::new("bridge-request", Some("Root=1-of-the-bridge"));
-        let handled = car_bridge::handle(&testbed.bridge, batch, log, || testbed.now(), Timestamp::MAX);
+        let handled = car_bridge::handle(&testbed.bridge, &batch, log, || testbed.now(), Timestamp::MAX);
         ids.scope(handled).await;
     }
 }
