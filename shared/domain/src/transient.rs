@@ -291,9 +291,9 @@ static NEVER: LazyLock<BTreeMap<String, TransientRule>> = LazyLock::new(|| {
     let scanners =
         r"scan|security|audit|codeql|semgrep|snyk|trivy|grype|sonar|checkmarx|veracode|owasp|dependency.review";
     let findings = [
-        r"\b[1-9][0-9]* ((low|moderate|medium|high|critical|severity|known|new) )*vulnerabilit(y|ies)\b",
+        r"\b[1-9][0-9]* ((low|moderate|medium|high|critical|severity|known|new) )*(vulnerability|vulnerabilities)\b",
         r"\b(HIGH|CRITICAL): [1-9]",
-        r"\b(vulnerabilit(y|ies)|security (issues?|hotspots?)) (was |were )?(found|detected|introduced)\b",
+        r"\b((vulnerability|vulnerabilities)|security (issues?|hotspots?)) (was |were )?(found|detected|introduced)\b",
         r"\bquality gate (failed|is red)\b",
     ];
     let (sources, patterns) = (vec![TextPattern::known(scanners)], findings.map(TextPattern::known).to_vec());
