@@ -115,8 +115,7 @@ async fn push_to_a_branch_that_is_nobodys_base_costs_one_read() {
     let response = harness.expect(&push("feature-x", 9), "ignored").await;
     assert!(response.reason.contains("no managed pull request is based on `feature-x`"), "{response:?}");
     let after = harness.store().usage().usage();
-    let spent = (after.requests - before.requests, after.items_read - before.items_read);
-    assert_eq!((spent, after.items_written - before.items_written), ((1, 0), 0));
+    assert_eq!((after.requests - before.requests, after.items_written - before.items_written), (1, 0));
     // A pull request that is retargeted brings its base with it.
     let retargeted = pull(7, "edited", 'a', 10).with("/pull_request/base/ref", json!("release"));
     harness.expect(&push("release", 9), "ignored").await;
