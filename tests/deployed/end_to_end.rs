@@ -168,10 +168,14 @@ async fn reconcile_request_runs(stack: &Stack, pr: &FakePrId) {
 /// An undecodable message ends in the dead-letter queue and does not block the queue.
 async fn invalid_message_becomes_dead_letter(stack: &Stack) {
     let url = &stack.outputs["CommandQueueUrl"];
-    // The template's timeout of twelve minutes, five times, would take an hour.
-    let short_timeout =
-        stack.queue().set_queue_attributes().queue_url(url).attributes(QueueAttributeName::VisibilityTimeout, "1");
-    short_timeout.send().await.unwrap();
+    // A message is visible again after 30 s, doubling, so the template's five attempts would take seven minutes: one is enough here.
+    let policy = QueueAttributeName::RedrivePolicy;
+    let known =
+        stack.queue().get_queue_attributes().queue_url(url).attribute_names(policy.clone()).send().await.unwrap();
+    let mut redrive: serde_json::Value = serde_json::from_str(&known.attributes.unwrap()[&policy]).unwrap();
+    redrive["maxReceiveCount"] = 1.into();
+    let one_attempt = stack.queue().set_queue_attributes().queue_url(url).attributes(policy, redrive.to_string());
+    one_attempt.send().await.unwrap();
     let invalid = r#"{"type": "poem", "v": 1}"#;
     stack.queue().send_message().queue_url(url).message_body(invalid).send().await.unwrap();
     let mut dead = Vec::new();
